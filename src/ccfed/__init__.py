@@ -1,0 +1,1 @@
+"""Federated learning in which every device pays only the compute it can afford."""

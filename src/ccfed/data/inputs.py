@@ -1,0 +1,62 @@
+"""From stored samples to what the model sees: scaling, normalisation, crop and flip, on whatever device they lie."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ccfed.algorithm import streams
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """How a stored sample becomes the model's input: `(sample * scale - mean) / std`, and in training crop and flip.
+
+    `mean` and `std` have one entry a channel, or one for all; `crop` is the width of the black border that
+    a random crop of the original size is taken from (0: none); `flip` mirrors left and right every other time.
+    """
+
+    scale: float = 1.0
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    crop: int = 0
+    flip: bool = False
+
+    @property
+    def augments(self) -> bool:
+        """Whether training sees changed copies of the samples."""
+        return self.crop > 0 or self.flip
+
+    def prepare(self, stored: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Stored samples [..., *sample shape] as the model's input, without augmentation; same shape, `dtype`."""
+        if stored.dtype == torch.int64:  # token ids: an embedding wants them as they are
+            return stored
+        channels = (-1,) if max(len(self.mean), len(self.std)) == 1 else (-1, 1, 1)
+        factor = self.scale / torch.tensor(self.std, dtype=dtype, device=stored.device).view(channels)
+        offset = torch.tensor(self.mean, dtype=dtype, device=stored.device).view(channels) * factor / self.scale
+        return stored.to(dtype) * factor - offset
+
+    def crop_and_flip(self, stored: Tensor, key: Tensor) -> Tensor:
+        """Each image of `stored` [..., B, C, H, W] cropped and flipped by its own draw from `key` [...]; same shape.
+
+        Slot b of the batch uses numbers 3b (rows), 3b+1 (columns) and 3b+2 (flip) of its key's stream.
+        """
+        if not self.augments:
+            return stored
+        *lead, batch, _, height, width = stored.shape
+        counter = torch.arange(batch, device=stored.device) * 3
+        key = key.to(stored.device)[..., None]
+        rows = torch.arange(height, device=stored.device).expand(*lead, batch, height)
+        columns = torch.arange(width, device=stored.device).expand(*lead, batch, width)
+        if self.flip:
+            mirrored = (streams.uniform(key, counter + 2) < 0.5)[..., None]
+            columns = torch.where(mirrored, width - 1 - columns, columns)
+        if self.crop:
+            span = 2 * self.crop + 1
+            rows = rows + streams.integers(key, counter, span)[..., None] - self.crop
+            columns = columns + streams.integers(key, counter + 1, span)[..., None] - self.crop
+        inside = ((rows >= 0) & (rows < height))[..., :, None] & ((columns >= 0) & (columns < width))[..., None, :]
+        source = rows.clamp(0, height - 1)[..., :, None] * width + columns.clamp(0, width - 1)[..., None, :]
+        flat = stored.flatten(-2)
+        moved = flat.gather(-1, source.flatten(-2)[..., None, :].expand(flat.shape)).view(stored.shape)
+        return moved * inside[..., None, :, :].to(stored.dtype)
