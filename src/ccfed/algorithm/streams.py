@@ -25,9 +25,15 @@ def _shift(z: Tensor, by: int) -> Tensor:
     return (z >> by) & _MASK[by]
 
 
+def _signed(number: int) -> int:
+    """The int64 with the low 64 bits of `number`: Python's integers do not wrap around by themselves."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
 def bits(key: Tensor, counter: Tensor | int) -> Tensor:
     """64 random bits (int64) for each pair of `key` and `counter`, broadcast against each other."""
-    z = key + (counter + 1) * GAMMA
+    step = (counter + 1) * GAMMA
+    z = key + (_signed(step) if isinstance(step, int) else step)
     z = (z ^ _shift(z, 30)) * MIX_1
     z = (z ^ _shift(z, 27)) * MIX_2
     return z ^ _shift(z, 31)
@@ -48,7 +54,7 @@ def purpose(name: str) -> int:
 
 def stream(seed: int, name: str, *path: Tensor | int) -> Tensor:
     """The key of the stream for (`seed`, purpose `name`, `path`...): a scalar int64 tensor, or one per path entry."""
-    return fold(torch.tensor(seed, dtype=torch.int64), purpose(name), *path)
+    return fold(torch.tensor(_signed(seed), dtype=torch.int64), purpose(name), *path)
 
 
 def uniform(key: Tensor, counter: Tensor | int) -> Tensor:
