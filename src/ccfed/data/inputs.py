@@ -31,10 +31,12 @@ class Inputs:
         """Stored samples [..., *sample shape] as the model's input, without augmentation; same shape, `dtype`."""
         if stored.dtype == torch.int64:  # token ids: an embedding wants them as they are
             return stored
-        channels = (-1,) if max(len(self.mean), len(self.std)) == 1 else (-1, 1, 1)
-        factor = self.scale / torch.tensor(self.std, dtype=dtype, device=stored.device).view(channels)
-        offset = torch.tensor(self.mean, dtype=dtype, device=stored.device).view(channels) * factor / self.scale
-        return stored.to(dtype) * factor - offset
+        values = zip(*(self._each(n) for n in (self.mean, self.std)), strict=True)
+        factors, offsets = zip(*((self.scale / std, mean / std) for mean, std in values), strict=True)
+        return stored.to(dtype) * _channels(factors, stored, dtype) - _channels(offsets, stored, dtype)
+
+    def _each(self, numbers: tuple[float, ...]) -> tuple[float, ...]:
+        return numbers * max(len(self.mean), len(self.std)) if len(numbers) == 1 else numbers
 
     def crop_and_flip(self, stored: Tensor, key: Tensor) -> Tensor:
         """Each image of `stored` [..., B, C, H, W] cropped and flipped by its own draw from `key` [...]; same shape.
@@ -60,3 +62,10 @@ class Inputs:
         flat = stored.flatten(-2)
         moved = flat.gather(-1, source.flatten(-2)[..., None, :].expand(flat.shape)).view(stored.shape)
         return moved * inside[..., None, :, :].to(stored.dtype)
+
+
+def _channels(numbers: tuple[float, ...], like: Tensor, dtype: torch.dtype) -> Tensor | float:
+    """One number as it is, several as [C, 1, 1]; filled on the device, so that a CUDA graph can record it."""
+    if len(numbers) == 1:
+        return numbers[0]
+    return torch.stack([torch.full((1, 1), number, dtype=dtype, device=like.device) for number in numbers])
