@@ -1,0 +1,140 @@
+"""One round of Algorithm 1, in the paper's order: the only place where the parts of a method meet.
+
+`play` is a coroutine. It hands out the work of the round (`Assignment`) to whoever hosts it, a simulator or real devices,
+and takes the moves back, so that a host can train the clients of many federations together.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ccfed.algorithm import costs
+from ccfed.algorithm.estimators import View
+from ccfed.algorithm.history import History, kept_on_server
+from ccfed.algorithm.methods import Method
+from ccfed.algorithm.rows import Space
+from ccfed.algorithm.schedules import Moment
+from ccfed.algorithm.server import ServerState
+
+
+@dataclass
+class State:
+    """All that a federation carries from round to round: t, x_t [parameters], the pasts, and the server's own state."""
+
+    model: Tensor
+    history: History
+    server: ServerState = field(default_factory=dict)
+    round: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """The work of a round: each of `clients` (int64 [C]) makes `steps` (int64 [C]) steps from `model` [parameters]."""
+
+    round: int
+    model: Tensor
+    clients: Tensor
+    steps: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Who did what in a round: the `selected` clients (int64 [S]), who of them trained and who was estimated (bool [S]),
+    the steps made by each (int64 [S]) and each one's traffic."""
+
+    round: int
+    selected: Tensor
+    trained: Tensor
+    estimated: Tensor
+    steps: Tensor
+    traffic: costs.Traffic
+
+
+def start(
+    method: Method,
+    model: Tensor,
+    clients: int,
+    space: Space | None = None,
+    store_dtype: torch.dtype | None = None,
+) -> State:
+    """The state before round 0, for `clients` clients and the first global model x_0 [parameters]."""
+    rule = method.estimator
+    on_server = kept_on_server(method.keep, clients, method.on_server)
+    return State(model, History(on_server, model, rule.state_size, rule.keeps, store_dtype, space))
+
+
+def play(
+    state: State,
+    method: Method,
+    selected: Tensor,
+    *,
+    steps: int,
+    rounds: int,
+    seed: int = 0,
+    weights: Tensor | None = None,
+) -> Generator[Assignment, Tensor, Outcome]:
+    """Plays round t on `state`: yields the Assignment, is sent the moves [C, parameters], and moves `state` on to t + 1.
+
+    `selected` is S_t (int64 [S], ascending), `steps` K, `rounds` T, `weights` one number for each client of the federation (float64
+    [clients]) or None for equal ones.
+    """
+    t, x, history, rule = state.round, state.model, state.history, method.estimator
+    p = method.budget(selected)
+
+    # Each selected client trains if its schedule says so, or if it has no past that it could repeat.
+    trains = method.schedule.decide(Moment(t, rounds, selected, p, seed))
+    if rule.needs_past:
+        trains = trains | ~history.knows(selected)
+    trained = selected[trains]
+    own_steps = torch.where(trains, method.work(p, steps), 0)
+
+    # Those make K steps of SGD from x_t: Δ_i = x_K - x_t. (A host with nobody to train returns no moves.)
+    moves = yield Assignment(t, x, trained, own_steps[trains])
+
+    # The others estimate theirs, by default Δ_i as it was.
+    skips = selected[~trains]
+    if method.speaks_for == "everyone":
+        everyone = history.owners()
+        skips = everyone[~torch.isin(everyone, trained)]
+    estimates = None
+    if len(skips):
+        estimates = rule.estimate(View(t, rounds, x, skips, trained, moves, history))
+    notes = None
+    if rule.note is not None and len(trained):
+        notes = rule.note(View(t, rounds, x, trained, trained, moves, history))
+    if rule.keeps:
+        history.remember(t, x, trained, moves, notes)
+
+    # x_{t+1} = x_t + mean of Δ_i, summed in the order of the clients, whoever trained or not.
+    speakers, spoken = trained, moves
+    if estimates is not None:
+        _check_estimates(rule.name, estimates, len(skips), len(x))
+        speakers, spoken = _in_order(torch.cat([trained, skips]), torch.cat([moves, estimates.to(moves.dtype)]))
+    if len(speakers):
+        shares = None if weights is None else weights[speakers]
+        full = method.work(method.budget(speakers), steps)
+        move = method.server.combine(spoken, shares, full)
+        state.model, state.server = method.server.advance(x, move, state.server)
+    state.round = t + 1
+
+    estimated = ~trains & (estimates is not None)
+    model_bytes = len(x) * x.element_size()
+    traffic = costs.traffic(
+        model_bytes, trains, trains | estimated, history.on_server[selected], method.schedule.foreseeable
+    )
+    return Outcome(t, selected, trains, estimated, own_steps, traffic)
+
+
+def _in_order(clients: Tensor, moves: Tensor) -> tuple[Tensor, Tensor]:
+    order = clients.argsort()
+    return clients[order], moves[order.to(moves.device)]
+
+
+def _check_estimates(name: str, estimates: Tensor, skippers: int, parameters: int) -> None:
+    if estimates.shape != (skippers, parameters):
+        raise ValueError(
+            f"estimator {name!r} returned moves of shape {tuple(estimates.shape)}, "
+            f"but {skippers} skippers with {parameters} parameters need ({skippers}, {parameters})"
+        )
