@@ -17,8 +17,8 @@ class Traffic:
 
 
 def traffic(model_bytes: int, trains: Tensor, speaks: Tensor, on_server: Tensor, foreseeable: bool) -> Traffic:
-    """Traffic of the selected clients, given who `trains`, who `speaks` (trains or is estimated) and whose past the server
-    keeps; all bool [S].
+    """Traffic of the selected clients, given who `trains`, who `speaks` (trains or is estimated) and whose past the
+    server keeps; all bool [S].
 
     A client that trains receives x_t and sends its move. One that skips with its past on the client (Algorithm 1) does
     the same, for it sends its estimate; with its past on the server (Algorithm 2) it sends a notice, and x_t

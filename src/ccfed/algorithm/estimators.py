@@ -17,7 +17,8 @@ class View:
     """What an estimator sees in round t: the model, the past of each of `clients`, and what the others did just now.
 
     `model` is x_t [parameters]; `clients` int64 [C]; `trained_moves` [trained, parameters] and `trained_clients` are
-    the moves made in this round. The past is read when asked for: `last_move`, `trained_from`, `last_model`, `age`, `state`.
+    the moves made in this round. The past is read when asked for: `last_move`, `trained_from`, `last_model`, `age`,
+    `state`.
     """
 
     round: int
@@ -58,10 +59,10 @@ class View:
 class Estimator:
     """An estimator with its needs.
 
-    `estimate(view)` gives the skippers' moves. `needs_past`: a client that has never trained must train. `keeps`: the number
-    of vectors of model size that a client's past takes. `note(view)`, if given, is called for the clients that have just
-    trained, with their past as it was before and their new moves as `view.trained_moves` (in the same order), and
-    returns [trained, `state_size`] numbers to keep for later.
+    `estimate(view)` gives the skippers' moves. `needs_past`: a client that has never trained must train. `keeps`: the
+    number of vectors of model size that a client's past takes. `note(view)`, if given, is called for the clients that
+    have just trained, with their past as it was before and their new moves as `view.trained_moves` (in the same
+    order), and returns [trained, `state_size`] numbers to keep for later.
     """
 
     name: str

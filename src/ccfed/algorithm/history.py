@@ -1,6 +1,7 @@
 """Each client's past: its last move, where it is kept (client, server or mixed), and what that costs.
 
-Algorithm 1 keeps a client's last move on the client, Algorithm 2 on the server, Algorithm 3 here for some and there for others.
+Algorithm 1 keeps a client's last move on the client, Algorithm 2 on the server, Algorithm 3 here for some and there
+for others.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,8 @@ KEEPS: tuple[Keep, ...] = ("client", "server", "mixed")
 
 
 def kept_on_server(keep: Keep, clients: int, on_server: Sequence[int] | None = None) -> Tensor:
-    """Whose past the server keeps: bool [clients]. With "mixed", those in `on_server`; by default every other client."""
+    """Whose past the server keeps: bool [clients]. With "mixed", those in `on_server`; by default every other
+    client."""
     if keep not in KEEPS:
         raise ValueError(f"--keep is {keep!r}, but it must be one of {', '.join(KEEPS)}")
     if keep == "mixed":
@@ -29,8 +31,9 @@ def kept_on_server(keep: Keep, clients: int, on_server: Sequence[int] | None = N
 class History:
     """The past of every client that ever trained; memory grows with their number, not with the federation's.
 
-    Moves are [parameters] vectors in one of two tables, the clients' or the server's. The model a client trained from is the
-    global model of that round, so one copy a round serves all who trained then; it is let go when none of them needs it.
+    Moves are [parameters] vectors in one of two tables, the clients' or the server's. The model a client trained from
+    is the global model of that round, so one copy a round serves all who trained then; it is let go when none of them
+    needs it.
     """
 
     def __init__(

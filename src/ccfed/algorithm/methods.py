@@ -1,4 +1,5 @@
-"""Every method of the paper as four choices: who trains, what a skipper contributes, how much work, how the server moves."""
+"""Every method of the paper as four choices: who trains, what a skipper contributes, how much work, how the server
+moves."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -95,7 +96,8 @@ def cc_fedavg(
     keep: Keep = "client",
     name: str = "cc-fedavg",
 ) -> Method:
-    """CC-FedAvg (Strategy 3): a skipper repeats the move of its last training, or what `estimator` makes of its past."""
+    """CC-FedAvg (Strategy 3): a skipper repeats the move of its last training, or what `estimator` makes of its
+    past."""
     return _method(name, p, schedule, estimator or estimators.last_move(), keep=keep)
 
 

@@ -1,7 +1,7 @@
 """One round of Algorithm 1, in the paper's order: the only place where the parts of a method meet.
 
-`play` is a coroutine. It hands out the work of the round (`Assignment`) to whoever hosts it, a simulator or real devices,
-and takes the moves back, so that a host can train the clients of many federations together.
+`play` is a coroutine. It hands out the work of the round (`Assignment`) to whoever hosts it, a simulator or real
+devices, and takes the moves back, so that a host can train the clients of many federations together.
 """
 
 from collections.abc import Generator
@@ -41,8 +41,8 @@ class Assignment:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Who did what in a round: the `selected` clients (int64 [S]), who of them trained and who was estimated (bool [S]),
-    the steps made by each (int64 [S]) and each one's traffic."""
+    """Who did what in a round: the `selected` clients (int64 [S]), who of them trained and who was estimated (bool
+    [S]), the steps made by each (int64 [S]) and each one's traffic."""
 
     round: int
     selected: Tensor
@@ -75,10 +75,11 @@ def play(
     seed: int = 0,
     weights: Tensor | None = None,
 ) -> Generator[Assignment, Tensor, Outcome]:
-    """Plays round t on `state`: yields the Assignment, is sent the moves [C, parameters], and moves `state` on to t + 1.
+    """Plays round t on `state`: yields the Assignment, is sent the moves [C, parameters], and moves `state` on to t +
+    1.
 
-    `selected` is S_t (int64 [S], ascending), `steps` K, `rounds` T, `weights` one number for each client of the federation (float64
-    [clients]) or None for equal ones.
+    `selected` is S_t (int64 [S], ascending), `steps` K, `rounds` T, `weights` one number for each client of the
+    federation (float64 [clients]) or None for equal ones.
     """
     t, x, history, rule = state.round, state.model, state.history, method.estimator
     p = method.budget(selected)

@@ -77,7 +77,8 @@ class Rows:
             target[within.to(target.device)] = values[here.to(values.device)].to(target.device, self.dtype)
 
     def get(self, clients: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """The vectors of `clients`, on the device: [C, width], as `dtype` (default: as stored); zeros where there is none."""
+        """The vectors of `clients`, on the device: [C, width], as `dtype` (default: as stored); zeros where there is
+        none."""
         out = torch.zeros(len(clients), self.width, dtype=dtype or self.dtype, device=self.device)
         for block, here, within in self._places(clients):
             source = self._blocks[block]

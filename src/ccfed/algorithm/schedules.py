@@ -40,7 +40,8 @@ def always() -> Schedule:
 
 
 def round_robin() -> Schedule:
-    """Client i trains in the rounds t with t mod (1/p_i) = 0; for other p_i, in evenly spread rounds from round 0 on."""
+    """Client i trains in the rounds t with t mod (1/p_i) = 0; for other p_i, in evenly spread rounds from round 0
+    on."""
     return Schedule("round-robin", lambda now: _due(now.round + 1, now.p) > _due(now.round, now.p))
 
 
@@ -82,7 +83,8 @@ def live(decide: Callable[[int, int], bool]) -> Schedule:
 
 def device_can_train(battery_above: float = 0.3, cpu_below: float = 0.8) -> Callable[[int, int], bool]:
     """A reader of this device for `live`: True while it is plugged in or its battery is above `battery_above`,
-    and its CPU load (0..1, since the last reading) is below `cpu_below`. A device without a battery counts as plugged in.
+    and its CPU load (0..1, since the last reading) is below `cpu_below`. A device without a battery counts as plugged
+    in.
     """
     for option, value in (("battery_above", battery_above), ("cpu_below", cpu_below)):
         if not 0 <= value <= 1:

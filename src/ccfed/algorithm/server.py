@@ -27,7 +27,8 @@ def mean_per_step(moves: Tensor, weights: Tensor | None, steps: Tensor) -> Tenso
 
 @dataclass(frozen=True)
 class Server:
-    """`combine(moves, weights, steps)` makes one move of many; `advance(x_t, move, state)` makes x_{t+1} and the next state.
+    """`combine(moves, weights, steps)` makes one move of many; `advance(x_t, move, state)` makes x_{t+1} and the next
+    state.
 
     The state is a dictionary of tensors, empty at first.
     """

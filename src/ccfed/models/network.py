@@ -31,7 +31,7 @@ class Network:
 
     @classmethod
     def of(cls, module: nn.Module) -> "Network":
-        """Reads the layout off `module`, whose trainable parameters must all be of one floating-point type."""
+        """Reads the layout off `module`, whose trainable parameters must be of one floating-point type."""
         for name, part in module.named_modules():
             if isinstance(part, nn.modules.batchnorm._NormBase) and part.track_running_stats:
                 raise ValueError(
@@ -89,8 +89,8 @@ def find_model(model: str) -> Maker:
 def build(maker: Maker | nn.Module, sample_shape: tuple[int, ...], classes: int, seed: int) -> Network:
     """Makes the network and checks that it turns samples of `sample_shape` into `classes` scores.
 
-    A `maker` is called with as many of (sample_shape, classes) as it takes; PyTorch's random initialisation draws from the
-    stream of `seed`. An nn.Module is taken as it is, with the parameters it has.
+    A `maker` is called with as many of (sample_shape, classes) as it takes; PyTorch's random initialisation draws
+    from the stream of `seed`. An nn.Module is taken as it is, with the parameters it has.
     """
     name = getattr(maker, "__name__", type(maker).__name__)
     if isinstance(maker, nn.Module):

@@ -6,7 +6,8 @@ GROUPS = 16
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions with GroupNorm and a way past them: [B, channels, H, W] to [B, out, H / stride, W / stride]."""
+    """Two 3x3 convolutions with GroupNorm and a way past them: [B, channels, H, W] to [B, out, H / stride, W /
+    stride]."""
 
     def __init__(self, channels: int, out: int, stride: int) -> None:
         super().__init__()
@@ -21,8 +22,9 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The block's output for `x`."""
-        y = self.relu(self.norm1(self.conv1(x)))
-        return self.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
+        y: Tensor = self.relu(self.norm1(self.conv1(x)))
+        y = self.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
+        return y
 
 
 def resnet18(sample_shape: tuple[int, ...], classes: int) -> nn.Module:

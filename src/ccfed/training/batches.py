@@ -1,7 +1,8 @@
 """Which samples make up which batch: a pure function of the client's stream and of how many steps it has made.
 
-A client deals its shuffled samples out in batches, the last of an epoch being short, and goes on in the next round where
-it stopped in this one. Its n-th step of all time is thus batch n mod E of epoch n // E, with E batches to the epoch.
+A client deals its shuffled samples out in batches, the last of an epoch being short, and goes on in the next round
+where it stopped in this one. Its n-th step of all time is thus batch n mod E of epoch n // E, with E batches to the
+epoch.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ SORTED_AT_ONCE = 2**25
 
 @dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """`samples` [J, K, B] int32: the index of the sample in each slot, -1 where the slot is empty; `filled` [J, K] int64."""
+    """`samples` [J, K, B] int32: the index of the sample in each slot, -1 where the slot is empty; `filled` [J, K]
+    int64."""
 
     samples: Tensor
     filled: Tensor
@@ -42,7 +44,8 @@ def plan(
 ) -> BatchPlan:
     """The batches of steps first .. first + `steps` - 1 of J clients, on the device of `members`.
 
-    `offset`, `size`, `key` and `first` are int64 [J] on the host; client j's samples are `members[offset:offset + size]`.
+    `offset`, `size`, `key` and `first` are int64 [J] on the host; client j's samples are `members[offset:offset +
+    size]`.
     """
     device = members.device
     jobs = len(size)

@@ -1,5 +1,6 @@
 """Dropout from keyed streams: the same units fall out for a client's n-th step, whichever engine runs it."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -41,9 +42,8 @@ class StreamedDropout(TorchFunctionMode):
     ) -> Tensor:
         if not training or p == 0:
             return input
-        shape = (*input.shape[:2], *(1 for _ in input.shape[2:])) if channels else input.shape
-        mask = streams.keep_mask(
-            streams.fold(self.key, self.calls), shape.numel() if not channels else shape[0] * shape[1], p
-        )
+        # A dropped channel takes its whole plane along: one draw for [B, channels], spread over the rest.
+        shape = (*input.shape[:2], *(1 for _ in input.shape[2:])) if channels else tuple(input.shape)
+        mask = streams.keep_mask(streams.fold(self.key, self.calls), math.prod(shape), p)
         self.calls += 1
         return input * mask.view(shape).to(input.dtype) * (1 / (1 - p) if p < 1 else 0.0)

@@ -14,8 +14,8 @@ from ccfed.models.network import Network
 class Task:
     """What all jobs of an engine share: the network, the samples on the device, and the batch size.
 
-    `train_x`, `train_y`, `test_x`, `test_y` lie on `device` as stored; `members` (int64) holds the sample indices of all
-    clients of all federations, one run after another. `dtype` is the type of parameters and inputs.
+    `train_x`, `train_y`, `test_x`, `test_y` lie on `device` as stored; `members` (int64) holds the sample indices of
+    all clients of all federations, one run after another. `dtype` is the type of parameters and inputs.
     """
 
     network: Network
@@ -35,8 +35,8 @@ class Jobs:
     """J trainings to be done side by side, each of a client of some federation.
 
     Job j starts at `models[model_of[j]]` (`models` [M, parameters] on the device), on the `size[j]` samples that
-    `members[offset[j]:]` names, as its client's `first[j]`-th step of all time, and makes `steps[j]` steps at `lr[j]`. `key[j]`
-    is the client's stream. All but `models` are host tensors [J]: int64, and float64 for `lr`.
+    `members[offset[j]:]` names, as its client's `first[j]`-th step of all time, and makes `steps[j]` steps at
+    `lr[j]`. `key[j]` is the client's stream. All but `models` are host tensors [J]: int64, and float64 for `lr`.
     """
 
     models: Tensor
@@ -74,4 +74,5 @@ class Engine(Protocol):
         """Makes every job's steps of SGD."""
 
     def evaluate(self, models: Tensor) -> tuple[Tensor, Tensor]:
-        """Accuracy in percent and mean loss on the test samples of each of `models` [M, parameters]: two float64 [M]."""
+        """Accuracy in percent and mean loss on the test samples of each of `models` [M, parameters]: two float64
+        [M]."""

@@ -1,4 +1,5 @@
-"""The reference engine: plain PyTorch, one client after another, one step after another. It names the client that fails."""
+"""The reference engine: plain PyTorch, one client after another, one step after another. It names the client that
+fails."""
 
 import torch
 import torch.nn.functional as F
@@ -44,12 +45,13 @@ class OneByOne:
         dealt = batches.plan(task.members, job.offset, job.size, job.key, job.first, steps, task.batch_size)
         filled = dealt.filled[0].tolist()
         total = start.new_zeros(())
+        every_step = job.first + torch.arange(steps)
+        crop_keys = batches.augment_key(job.key, every_step)
+        dropout_keys = batches.dropout_key(job.key, every_step).to(task.device)
         for k in range(steps):
             chosen = dealt.samples[0, k, : filled[k]].to(torch.int64)
-            step = int(job.first) + k
-            key = job.key[0]
-            x = task.inputs.crop_and_flip(task.train_x[chosen], batches.augment_key(key, step))
-            with StreamedDropout(batches.dropout_key(key, step).to(task.device)):
+            x = task.inputs.crop_and_flip(task.train_x[chosen], crop_keys[k])
+            with StreamedDropout(dropout_keys[k]):
                 scores = self.module(task.inputs.prepare(x, task.dtype))
             loss = F.cross_entropy(scores, task.train_y[chosen])
             optimiser.zero_grad()

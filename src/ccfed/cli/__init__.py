@@ -1,0 +1,61 @@
+"""The command line: `ccfed run`, `ccfed compare` and the rest. Results go to stdout, all else to stderr."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from ccfed.cli.failures import Failure
+
+# Each command is a module with `main(arguments) -> exit code`; it is imported when called, so that help comes at once.
+COMMANDS = {
+    "run": ("ccfed.cli.run", "simulate one federation"),
+    "compare": ("ccfed.cli.compare", "simulate the same federation under several methods and seeds"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs `ccfed ARGUMENTS` and returns its exit code: 0, 1 if the run failed, 2 for bad input, 130 after Ctrl-C."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(_help())
+        return 0
+    if words[0] == "--version":
+        import ccfed
+
+        print(f"ccfed {ccfed.__version__}")
+        return 0
+    command = words.pop(0)
+    if command not in COMMANDS:
+        import difflib
+
+        near = difflib.get_close_matches(command, COMMANDS, 1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        print(f"ccfed: {command!r} is no command{hint}; there are {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    try:
+        return int(importlib.import_module(COMMANDS[command][0]).main(words))
+    except Failure as failure:
+        print(f"ccfed {command}: {failure}", file=sys.stderr)
+        return failure.code
+    except KeyboardInterrupt:
+        print(f"ccfed {command}: interrupted", file=sys.stderr)
+        return 130
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name.ljust(width)}  {what}" for name, (_, what) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: ccfed COMMAND [OPTIONS]",
+            "",
+            "Federated learning in which every device pays only the compute it can afford.",
+            "",
+            *lines,
+            "",
+            "`ccfed COMMAND --help` explains every option with its default.",
+        ]
+    )
+
+
+__all__ = ["main"]

@@ -1,0 +1,40 @@
+"""`ccfed compare`: the same federation under several methods and seeds, side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from ccfed.cli.failures import Failure
+from ccfed.cli.run import Output, parse, simulate_into
+from ccfed.simulation.settings import Settings
+
+METHODS = ("fedavg", "cc-fedavg", "strategy-1", "strategy-2")
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Simulates the same federation under several methods and seeds; prints a table and draws the curves."""
+
+    settings: Annotated[Settings, tyro.conf.arg(name="")]
+    output: Annotated[Output, tyro.conf.arg(name="")]
+    methods: tuple[str, ...] = METHODS
+    """Methods to compare, separated by spaces."""
+    seeds: tuple[int, ...] = (0,)
+    """Seeds, separated by spaces; each makes its own split, initial model and draws."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs `ccfed compare ARGUMENTS`."""
+    options = parse(CompareOptions, arguments, "ccfed compare")
+    for name, values in (("--methods", options.methods), ("--seeds", options.seeds)):
+        if not values or len(set(values)) < len(values):
+            raise Failure(f"{name} is {' '.join(map(str, values)) or 'empty'}, but it must list different values")
+    runs, base = simulate_into(options.settings, options.methods, options.seeds, options.output, flat=False)
+    table = runs.table()
+    (base / "table.md").write_text(table.markdown() + "\n")
+    runs.plot("accuracy", str(base / "accuracy.png"))
+    print(table)
+    print(base)
+    return 0

@@ -1,0 +1,31 @@
+"""Failures that end a command with one sentence instead of a traceback."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Failure(Exception):
+    """Ends the command with `code` and this message: 2 for bad input, 1 for a run that failed."""
+
+    def __init__(self, message: str, code: int = 2) -> None:
+        super().__init__(" ".join(message.split()))
+        self.code = code
+
+
+@contextmanager
+def bad_input() -> Iterator[None]:
+    """While settings are read and parts are built, a ValueError is the user's: told in one sentence, exit code 2."""
+    try:
+        yield
+    except ValueError as error:
+        raise Failure(str(error)) from error
+
+
+@contextmanager
+def disk_trouble() -> Iterator[None]:
+    """A full disk or a read-only folder is told in one sentence, exit code 1."""
+    try:
+        yield
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        raise Failure(f"{error.strerror or error}{where}", 1) from error

@@ -1,0 +1,117 @@
+"""One federation that is to be simulated: everything decided, nothing begun."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ccfed import data
+from ccfed.algorithm.methods import Method
+from ccfed.data import Federation
+from ccfed.models.network import Maker, Network, build, check_fit, find_model
+from ccfed.simulation.settings import Settings, known
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A method on a federation: `name` (of the method in results) and `seed` tell experiments apart."""
+
+    method: Method
+    federation: Federation
+    model: Maker | nn.Module
+    seed: int = 0
+    rounds: int = 100
+    steps: int = 20
+    batch_size: int = 32
+    lr: float = 0.05
+    participation: float = 1.0
+    weights: Literal["equal", "samples"] = "equal"
+    name: str = ""
+    settings: Settings | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.method.name)
+        if self.method.p is not None and len(self.method.p) != self.federation.clients:
+            raise ValueError(
+                f"method {self.method.name!r} has {len(self.method.p)} budgets p, "
+                f"but the federation has {self.federation.clients} clients"
+            )
+        empty = (self.federation.sizes == 0).nonzero().flatten()
+        if len(empty):
+            raise ValueError(f"client {int(empty[0])} holds no samples, but every client needs at least one")
+
+    @property
+    def label(self) -> str:
+        """Such as 'cc-fedavg, seed 0'."""
+        return f"{self.name}, seed {self.seed}"
+
+    @property
+    def client_steps_full(self) -> int:
+        """The client-steps that full training of every selected client would take."""
+        selected = max(int(self.participation * self.federation.clients + 1e-9), 1)
+        return self.rounds * self.steps * (self.federation.clients if self.participation == 1 else selected)
+
+    def make_network(self) -> Network:
+        """The network with this experiment's initial parameters, checked against the data."""
+        dataset = self.federation.data
+        classes = len(dataset.classes)
+        network = build(self.model, dataset.sample_shape, classes, self.seed)
+        dtype = next(iter(network.views(network.flat()).values())).dtype
+        check_fit(network, dataset.inputs.prepare(dataset.train_x[:2].cpu(), dtype), classes)
+        return network
+
+    def weight_of_each(self) -> Tensor | None:
+        """One weight a client (float64 [clients]) for the server's mean, or None for equal ones."""
+        return self.federation.sizes.to(torch.float64) if self.weights == "samples" else None
+
+
+def split_of(settings: Settings) -> data.Split:
+    """The split that `settings` name, with its parameters."""
+    made: dict[str, Callable[[], data.Split]] = {
+        "mixed": lambda: data.mixed(settings.iid),
+        "shards": lambda: data.shards(settings.shards_per_client),
+        "highly-skewed": data.highly_skewed,
+        "moderately-skewed": data.moderately_skewed,
+        "dirichlet": lambda: data.dirichlet(settings.alpha),
+        "iid": data.iid,
+    }
+    known("--split", settings.split, made)
+    return made[settings.split]()
+
+
+def federation_of(settings: Settings) -> Federation:
+    """Loads the data set of `settings` and deals it out."""
+    split = split_of(settings)
+    dataset = data.load(settings.data, settings.data_dir)
+    return dataset.split(split, settings.clients, settings.seed)
+
+
+def experiments_of(settings: Settings, methods: tuple[str, ...], seeds: tuple[int, ...]) -> list[Experiment]:
+    """One experiment for each method and seed, on the same federation for each seed."""
+    made = []
+    for seed in seeds:
+        seeded = replace(settings, seed=seed).check()
+        candidates = [replace(seeded, method=name).check() for name in methods]
+        chosen = [each.make_method() for each in candidates]  # before any data are read: bad input is told at once
+        maker = find_model(settings.model)
+        federation = federation_of(seeded)
+        for each, method in zip(candidates, chosen, strict=True):
+            made.append(
+                Experiment(
+                    method=method,
+                    federation=federation,
+                    model=maker,
+                    seed=seed,
+                    rounds=each.rounds,
+                    steps=each.steps,
+                    batch_size=each.batch_size,
+                    lr=each.lr,
+                    participation=each.participation,
+                    weights=each.weights,
+                    settings=each,
+                )
+            )
+    return made

@@ -1,0 +1,145 @@
+"""The rounds of many federations, side by side: those that share data, model and batch size are trained together."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ccfed.algorithm import Space
+from ccfed.models.network import Network
+from ccfed.simulation.experiment import Experiment
+from ccfed.simulation.running import RoundRecord, Running
+from ccfed.training import Engine, Jobs, Task
+
+
+class Observer(Protocol):
+    """What wants to know of a simulation's course: all that is optional (progress, files, checkpoints) is an
+    observer."""
+
+    def on_start(self, simulation: "Simulation") -> None:
+        """Before the first round that is played now."""
+
+    def on_round(self, simulation: "Simulation", played: list[tuple[Running, RoundRecord]]) -> None:
+        """After every round, with the federations that played it."""
+
+    def on_end(self, simulation: "Simulation") -> None:
+        """After the last round."""
+
+
+class Diverged(ArithmeticError):
+    """A loss or a client's move became NaN or infinite."""
+
+
+class Simulation:
+    """Federations that share data, model and batch size, the engine that trains them, and who watches."""
+
+    def __init__(
+        self,
+        experiments: Sequence[Experiment],
+        make_engine: Callable[[Task, Jobs], Engine],
+        device: torch.device,
+        observers: Sequence[Observer] = (),
+        space: Space | None = None,
+        store_dtype: torch.dtype | None = None,
+    ) -> None:
+        networks = [experiment.make_network() for experiment in experiments]
+        models = [network.flat().to(device) for network in networks]
+        self.device, self.observers, self.space = device, list(observers), space or Space()
+        self.task = _task(experiments, networks[0], device, models[0].dtype)
+        self.running: list[Running] = []
+        first_member, seen = 0, {}
+        for experiment, model in zip(experiments, models, strict=True):
+            parts = experiment.federation.parts
+            if id(parts) not in seen:
+                seen[id(parts)] = first_member
+                first_member += len(parts.members)
+            self.running.append(Running(experiment, model, seen[id(parts)], self.space, store_dtype))
+        self._make_engine = make_engine
+        self._engine: Engine | None = None
+        self.stop_requested = False
+
+    @property
+    def engine_name(self) -> str:
+        """The engine at work, or "none" before the first round."""
+        return "none" if self._engine is None else self._engine.name
+
+    def run(self) -> None:
+        """Plays all rounds that are left."""
+        for observer in self.observers:
+            observer.on_start(self)
+        try:
+            while not self.stop_requested and (playing := [r for r in self.running if not r.finished]):
+                played = self._round(playing)
+                for observer in self.observers:
+                    observer.on_round(self, played)
+        finally:
+            for observer in self.observers:
+                observer.on_end(self)
+
+    def _round(self, playing: list[Running]) -> list[tuple[Running, RoundRecord]]:
+        began = time.perf_counter()
+        jobs = [federation.begin_round() for federation in playing]
+        everyone = _side_by_side(jobs)
+        if self._engine is None:
+            self._engine = self._make_engine(self.task, everyone)
+        trained = self._engine.train(everyone)
+        _check_finite(playing, trained.moves, trained.loss)
+        outcomes = [
+            federation.end_round(moves)
+            for federation, moves in zip(playing, trained.moves.split([len(j) for j in jobs]), strict=True)
+        ]
+        accuracy, loss = self._engine.evaluate(torch.stack([federation.state.model for federation in playing]))
+        seconds = time.perf_counter() - began
+        steps = [int(outcome.steps.sum()) for outcome in outcomes]
+        total = sum(steps)
+        # Rounds played side by side share their time by the client-steps that each made.
+        shares = [made / total if total else 1 / len(playing) for made in steps]
+        return [
+            (federation, federation.record(outcome, a, lo, seconds * share))
+            for federation, outcome, a, lo, share in zip(
+                playing, outcomes, accuracy.tolist(), loss.tolist(), shares, strict=True
+            )
+        ]
+
+
+def _task(experiments: Sequence[Experiment], network: Network, device: torch.device, dtype: torch.dtype) -> Task:
+    dataset = experiments[0].federation.data
+    parts = {id(e.federation.parts): e.federation.parts for e in experiments}
+    return Task(
+        network=network.to(device, dtype),
+        train_x=dataset.train_x.to(device),
+        train_y=dataset.train_y.to(device),
+        test_x=dataset.test_x.to(device),
+        test_y=dataset.test_y.to(device),
+        inputs=dataset.inputs,
+        members=torch.cat([part.members for part in parts.values()]).to(device),
+        batch_size=experiments[0].batch_size,
+        device=device,
+        dtype=dtype,
+    )
+
+
+def _side_by_side(jobs: list[Jobs]) -> Jobs:
+    models = torch.cat([j.models for j in jobs])
+    which = torch.cat([j.model_of + m for m, j in enumerate(jobs)])
+    columns = ("offset", "size", "key", "first", "steps", "lr")
+    return Jobs(models, which, *(torch.cat([getattr(j, column) for j in jobs]) for column in columns))
+
+
+def _check_finite(playing: list[Running], moves: Tensor, loss: Tensor) -> None:
+    # A sum is finite unless some entry is not (or it overflows, which is no better).
+    bad = ~torch.isfinite(moves.sum(1) + loss)
+    if not bad.any():
+        return
+    j = int(bad.nonzero()[0])
+    for federation in playing:
+        clients = federation.clients_at_work()
+        if j < len(clients):
+            e = federation.experiment
+            raise Diverged(
+                f"round {federation.state.round}: the training of client {int(clients[j])} gave a loss or move that is "
+                f"not finite ({e.label}, lr {e.lr:g}): a smaller learning rate may help"
+            )
+        j -= len(clients)

@@ -1,0 +1,122 @@
+"""A federation on its way: the state that one experiment carries from round to round."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ccfed.algorithm import Assignment, Outcome, Space, play, select, start, streams
+from ccfed.simulation.experiment import Experiment
+from ccfed.training import Jobs
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What one round of one federation came to. `accuracy` (percent) and `loss` are the new global model's, on the test
+    samples; the rest are sums over the selected clients. `silent` clients neither trained nor were estimated."""
+
+    round: int
+    accuracy: float
+    loss: float
+    selected: int
+    trained: int
+    estimated: int
+    silent: int
+    client_steps: int
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+
+
+class Running:
+    """One experiment, its State, each client's number of steps so far, and the records of the rounds played."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        model: Tensor,
+        first_member: int,
+        space: Space | None = None,
+        store_dtype: torch.dtype | None = None,
+    ) -> None:
+        clients = experiment.federation.clients
+        self.experiment = experiment
+        self.state = start(experiment.method, model, clients, space, store_dtype)
+        self.steps_done = torch.zeros(clients, dtype=torch.int64)
+        self.records: list[RoundRecord] = []
+        self.took_part: list[tuple[np.ndarray, np.ndarray]] = []  # each round: who was selected, who of them trained
+        self.bytes_up = torch.zeros(clients, dtype=torch.int64)
+        self.bytes_down = torch.zeros(clients, dtype=torch.int64)
+        self._offsets = experiment.federation.parts.offsets[:-1] + first_member
+        self._sizes = experiment.federation.sizes
+        self._key = streams.stream(experiment.seed, "client")
+        self._weights = experiment.weight_of_each()
+        self._playing: Generator[Assignment, Tensor, Outcome] | None = None
+        self._assigned: Assignment | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are played."""
+        return self.state.round >= self.experiment.rounds
+
+    def begin_round(self) -> Jobs:
+        """Selects clients, lets the method decide who trains, and returns their jobs."""
+        e = self.experiment
+        selected = select(e.federation.clients, e.participation, self.state.round, e.seed)
+        self._playing = play(
+            self.state, e.method, selected, steps=e.steps, rounds=e.rounds, seed=e.seed, weights=self._weights
+        )
+        work = self._assigned = next(self._playing)
+        return Jobs(
+            models=work.model[None],
+            model_of=torch.zeros(len(work.clients), dtype=torch.int64),
+            offset=self._offsets[work.clients],
+            size=self._sizes[work.clients],
+            key=streams.fold(self._key, work.clients),
+            first=self.steps_done[work.clients],
+            steps=work.steps,
+            lr=torch.full((len(work.clients),), e.lr, dtype=torch.float64),
+        )
+
+    def end_round(self, moves: Tensor) -> Outcome:
+        """Takes the moves of the jobs [J, parameters] and finishes the round."""
+        assert self._playing is not None
+        assert self._assigned is not None
+        try:
+            self._playing.send(moves)
+        except StopIteration as stop:
+            outcome: Outcome = stop.value
+        work = self._assigned
+        self.steps_done[work.clients] += work.steps
+        self.bytes_up[outcome.selected] += outcome.traffic.up
+        self.bytes_down[outcome.selected] += outcome.traffic.down
+        self.took_part.append((outcome.selected.numpy(), outcome.trained.numpy()))
+        self._playing = self._assigned = None
+        return outcome
+
+    def clients_at_work(self) -> Tensor:
+        """The clients that the round in progress trains: int64 [J]."""
+        assert self._assigned is not None
+        return self._assigned.clients
+
+    def record(self, outcome: Outcome, accuracy: float, loss: float, seconds: float) -> RoundRecord:
+        """Notes what the round came to."""
+        trained, estimated = int(outcome.trained.sum()), int(outcome.estimated.sum())
+        selected = len(outcome.selected)
+        made = RoundRecord(
+            round=outcome.round,
+            accuracy=accuracy,
+            loss=loss,
+            selected=selected,
+            trained=trained,
+            estimated=estimated,
+            silent=selected - trained - estimated,
+            client_steps=int(outcome.steps.sum()),
+            bytes_up=int(outcome.traffic.up.sum()),
+            bytes_down=int(outcome.traffic.down.sum()),
+            seconds=seconds,
+        )
+        self.records.append(made)
+        return made

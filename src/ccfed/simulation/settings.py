@@ -1,0 +1,217 @@
+"""One typed object behind the command line, the TOML file and the folder of a run: every option with its default."""
+
+import difflib
+import math
+import tomllib
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from ccfed.algorithm import budgets
+from ccfed.algorithm.history import KEEPS
+from ccfed.algorithm.methods import METHODS, Method
+from ccfed.algorithm.schedules import SCHEDULES
+from ccfed.algorithm.server import SERVERS
+
+BUDGETS = ("levels", "groups", "explicit", "energy")
+DEVICES = ("auto", "cpu", "cuda")
+ENGINES = ("auto", "one-by-one", "together")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One federation: its data, its model, its method and how long it runs."""
+
+    data: str = "digits"
+    """Data set: digits (shipped with ccfed), fmnist, cifar10, cifar100, or a path to an .npz file."""
+    data_dir: str | None = None
+    """Folder with the data set's original files (default: $CCFED_DATA, then the usual places)."""
+    clients: int = 8
+    """Number of clients N."""
+    split: str = "mixed"
+    """Who holds what: mixed, shards, highly-skewed, moderately-skewed, dirichlet or iid."""
+    iid: float = 0.0
+    """With --split mixed: the share gamma of the data that is dealt out evenly; the rest is sorted by label."""
+    shards_per_client: int = 2
+    """With --split shards: label-sorted shards for each client."""
+    alpha: float = 0.5
+    """With --split dirichlet: concentration; small values mean few classes a client."""
+    model: str = "mlp"
+    """Model: mlp, cnn, resnet18, or module:function that returns an nn.Module."""
+    method: str = "cc-fedavg"
+    """fedavg, dropout, strategy-1, strategy-2, cc-fedavg, cc-fedavg-c, fednova, fednova-plain, fedopt or mifa."""
+    budgets: str = "levels"
+    """How the p_i are made: levels (--beta), groups (--r, --W), explicit (--p) or energy (--trainings or --joules)."""
+    beta: float = 4.0
+    """With --budgets levels: p_i = (1/2)^floor(beta * i / N)."""
+    r: float = 0.5
+    """With --budgets groups: the share of clients that train one round in W."""
+    W: float = 4.0
+    """With --budgets groups: those clients train one round in W, the others always."""
+    p: tuple[float, ...] = ()
+    """With --budgets explicit: p_i of each client, in (0, 1], or one number for all."""
+    trainings: tuple[float, ...] = ()
+    """With --budgets energy: how many rounds of training each device can afford (or one number for all)."""
+    joules: tuple[float, ...] = ()
+    """With --budgets energy: the energy that each device may spend (or one number for all)."""
+    joules_per_training: tuple[float, ...] = ()
+    """With --budgets energy and --joules: what one round of training costs each device (or one number for all)."""
+    schedule: str | None = None
+    """Who trains when: always, round-robin, ad-hoc, quota, synchronised or live (default: as the method does, mostly
+    ad-hoc)."""
+    keep: str | None = None
+    """Where pasts are kept: client (Algorithm 1), server (2) or mixed (3) (default: client; mifa: server)."""
+    participation: float = 1.0
+    """Share of the clients that the server selects in each round."""
+    weights: Literal["equal", "samples"] = "equal"
+    """Weights in the server's mean: equal, as in the paper, or by each client's number of samples."""
+    rounds: int = 100
+    """Rounds T."""
+    steps: int = 20
+    """Local steps K of a full round of training."""
+    batch_size: int = 32
+    """Samples in a batch."""
+    lr: float = 0.05
+    """Learning rate of the clients' SGD."""
+    tau: int = 100
+    """With --method cc-fedavg-c: the round from which Strategy 2 takes over."""
+    server_optimizer: str = "sgd"
+    """With --method fedopt: sgd, adam or yogi."""
+    server_lr: float | None = None
+    """With --method fedopt: the server's learning rate (default: 1 for sgd, 0.01 for adam and yogi)."""
+    server_momentum: float = 0.0
+    """With --method fedopt and sgd: the server's momentum."""
+    seed: int = 0
+    """Seed of every random draw."""
+    device: str = "auto"
+    """auto (a GPU where there is one), cpu or cuda."""
+    engine: str = "auto"
+    """How clients are trained: one-by-one (the reference), together (all at once), or auto (measures and says)."""
+    tf32: bool = False
+    """Let a GPU round the factors of matrix products to TF32: faster, and slightly different results."""
+    history_memory: str = "auto"
+    """Memory for the clients' pasts before they move on: device, host, or sizes such as 8GB,16GB (device, host; the
+    rest goes to a memory-mapped file)."""
+    history_dtype: Literal["float32", "bfloat16"] = "float32"
+    """How pasts are stored: bfloat16 halves their memory, at some cost in accuracy."""
+
+    def check(self) -> "Settings":
+        """Raises ValueError with one sentence about the first option that cannot be; returns itself."""
+        known("--method", self.method, METHODS)
+        known("--budgets", self.budgets, BUDGETS)
+        known("--device", self.device, DEVICES)
+        known("--engine", self.engine, ENGINES)
+        known("--server-optimizer", self.server_optimizer, SERVERS)
+        if self.schedule is not None:
+            known("--schedule", self.schedule, SCHEDULES)
+        if self.keep is not None:
+            known("--keep", self.keep, KEEPS)
+        for name in ("clients", "rounds", "steps", "batch_size", "shards_per_client"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ValueError(f"{option(name)} is {value}, but it must be at least 1")
+        for name in ("lr", "alpha"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ValueError(f"{option(name)} is {value}, but it must be a finite number above 0")
+        if not 0 < self.participation <= 1:
+            raise ValueError(f"--participation is {self.participation}, but it must lie in (0, 1]")
+        if not 0 <= self.iid <= 1:
+            raise ValueError(f"--iid is {self.iid}, but it must lie in [0, 1]")
+        if self.tau < 0:
+            raise ValueError(f"--tau is {self.tau}, but it must be at least 0")
+        return self
+
+    def make_method(self, name: str | None = None) -> Method:
+        """The method that the settings describe (or the one called `name`, with the other settings as they are)."""
+        name = name or self.method
+        known("--method", name, METHODS)
+        choices: dict[str, Any] = {}
+        if name == "cc-fedavg-c":
+            choices["tau"] = self.tau
+        if name == "fedopt":
+            choices["server"] = self._server()
+        method = METHODS[name]() if name == "fedavg" else METHODS[name](self.make_budgets(), **choices)
+        if self.keep is not None:
+            method = method.but(keep=self.keep)
+        if self.schedule is not None and method.schedule.name in ("ad-hoc", "synchronised"):
+            # The other methods are defined by their schedule: FedAvg trains always, dropout by quota.
+            method = method.but(schedule=SCHEDULES[self.schedule]())
+        return method
+
+    def make_budgets(self) -> Any:
+        """The p_i as float64 [clients]."""
+        if self.budgets == "levels":
+            return budgets.levels(self.clients, self.beta)
+        if self.budgets == "groups":
+            return budgets.groups(self.clients, self.r, self.W)
+        if self.budgets == "explicit":
+            if not self.p:
+                raise ValueError("--budgets is 'explicit', but --p is missing: give one p per client, or one for all")
+            return budgets.explicit(self.p, self.clients)
+        given = {"trainings": self.trainings, "joules": self.joules}
+        for name, values in {**given, "joules_per_training": self.joules_per_training}.items():
+            if len(values) not in (0, 1, self.clients):
+                raise ValueError(f"{option(name)} has {len(values)} values, but it must have 1 or {self.clients}")
+        if bool(self.trainings) == bool(self.joules):
+            raise ValueError("--budgets is 'energy', which needs either --trainings or --joules (not both)")
+        plan = budgets.energy_plan(
+            self.rounds, self.trainings or None, self.joules or None, self.joules_per_training or None
+        )
+        return budgets.explicit(plan, self.clients)
+
+    def _server(self) -> Any:
+        rate = {} if self.server_lr is None else {"lr": self.server_lr}
+        if self.server_optimizer == "sgd":
+            return SERVERS["sgd"](**rate, momentum=self.server_momentum)
+        return SERVERS[self.server_optimizer](**rate)
+
+    def to_toml(self) -> str:
+        """The settings as TOML, one line each; those that are None are left out."""
+        lines = []
+        for name, value in asdict(self).items():
+            if value is not None:
+                lines.append(f"{name} = {_toml(value)}")
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_toml(cls, path: Path) -> "Settings":
+        """Reads what `to_toml` wrote, or a file that names only some of the settings."""
+        try:
+            values = tomllib.loads(path.read_text())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ValueError(f"--config is {str(path)!r}, which cannot be read: {error}") from error
+        known = {f.name for f in fields(cls)}
+        values = {name.replace("-", "_"): value for name, value in values.items()}
+        for name, value in values.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f" (did you mean {near[0]!r}?)" if near else ""
+                raise ValueError(f"--config has {name!r}, which is no setting{hint}")
+            if isinstance(value, list):
+                values[name] = tuple(value)
+        return cls(**values)
+
+
+def option(name: str) -> str:
+    """The command line's name of a setting: `batch_size` is `--batch-size`."""
+    return "--" + name.replace("_", "-")
+
+
+def known(name: str, value: str, allowed: Any) -> None:
+    """Raises ValueError, with the nearest name, unless `value` is among the names `allowed`."""
+    if value not in allowed:
+        near = difflib.get_close_matches(value, allowed, 1)
+        hint = f"did you mean {near[0]!r}? It" if near else "it"
+        raise ValueError(f"{name} is {value!r}; {hint} must be one of {', '.join(allowed)}")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(v) for v in value) + "]"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)

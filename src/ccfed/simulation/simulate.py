@@ -1,0 +1,117 @@
+"""The Python door: a federation and some methods in, their results out."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import nn
+
+from ccfed.algorithm import Space
+from ccfed.algorithm.methods import Method
+from ccfed.data import Federation
+from ccfed.models.network import Maker, find_model
+from ccfed.simulation.experiment import Experiment
+from ccfed.simulation.loop import Observer, Simulation
+from ccfed.simulation.results import Run, Runs
+from ccfed.training import Engine, Jobs, Task
+from ccfed.training.choose import choose
+
+log = logging.getLogger("ccfed")
+
+
+def simulate(
+    federation: Federation,
+    methods: Method | Sequence[Method],
+    *,
+    model: str | Maker | nn.Module = "mlp",
+    rounds: int = 100,
+    steps: int = 20,
+    batch_size: int = 32,
+    lr: float = 0.05,
+    participation: float = 1.0,
+    weights: Literal["equal", "samples"] = "equal",
+    seeds: Iterable[int] = (0,),
+    device: str = "auto",
+    engine: str = "auto",
+    tf32: bool = False,
+    observers: Sequence[Observer] = (),
+) -> Runs:
+    """Simulates every method with every seed, all side by side, and returns their results.
+
+    `model` is a name ("mlp", "cnn", "resnet18", "module:function"), a function that makes an nn.Module (it is given the
+    samples' shape and the number of classes if it takes them), or an nn.Module, whose parameters are then x_0.
+    """
+    chosen = [methods] if isinstance(methods, Method) else list(methods)
+    names = [method.name for method in chosen]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two methods are called {name!r}: rename one with method.but(name=...)")
+    for option, value in (("rounds", rounds), ("steps", steps), ("batch_size", batch_size)):
+        if value < 1:
+            raise ValueError(f"{option} is {value}, but it must be at least 1")
+    if not 0 < lr < float("inf"):
+        raise ValueError(f"lr is {lr}, but it must be a finite number above 0")
+    maker = find_model(model) if isinstance(model, str) else model
+    experiments = [
+        Experiment(method, federation, maker, seed, rounds, steps, batch_size, lr, participation, weights)
+        for method in chosen
+        for seed in seeds
+    ]
+    return run(experiments, device=device, engine=engine, tf32=tf32, observers=observers)
+
+
+def run(
+    experiments: Sequence[Experiment],
+    *,
+    device: str = "auto",
+    engine: str = "auto",
+    tf32: bool = False,
+    observers: Sequence[Observer] = (),
+    space: Space | None = None,
+    store_dtype: torch.dtype | None = None,
+    say: Callable[[str], None] = log.info,
+) -> Runs:
+    """Simulates `experiments`: those that share data, model and batch size side by side, the groups one after another.
+
+    `say` hears one sentence about each choice that was made, such as the engine.
+    """
+    place = find_device(device)
+
+    def make_engine(task: Task, jobs: Jobs) -> Engine:
+        return choose(task, jobs, engine, say, tf32)
+
+    finished: dict[int, Run] = {}
+    for group in groups(experiments):
+        members = [experiments[i] for i in group]
+        simulation = Simulation(members, make_engine, place, observers, space, store_dtype)
+        simulation.run()
+        finished |= {i: Run.of(running) for i, running in zip(group, simulation.running, strict=True)}
+    return Runs([finished[i] for i in range(len(experiments))])
+
+
+def groups(experiments: Sequence[Experiment]) -> list[list[int]]:
+    """The indices of `experiments` that can share a batch: same data set, same model, same batch size."""
+    found: dict[tuple[int, int, int], list[int]] = {}
+    for i, e in enumerate(experiments):
+        key = (id(e.federation.data), id(e.model), e.batch_size)
+        found.setdefault(key, []).append(i)
+    return list(found.values())
+
+
+def find_device(device: str) -> torch.device:
+    """The device of a name; "auto" is a GPU where there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"--device is {device!r}, but this machine has no GPU that PyTorch can use: use cpu or auto")
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"--device is {device!r}, but it must be auto, cpu, cuda or cuda:N") from error
+
+
+def run_folder_name(base: Path, name: str, seed: int) -> Path:
+    """The folder of one method and seed inside a comparison's folder."""
+    return base / f"{name}-seed-{seed}"
