@@ -4,6 +4,7 @@ federation = data.load("digits").split(data.mixed(iid=0.0), clients=8, seed=0)
 """
 
 from ccfed.data.dataset import Dataset, Federation, Parts
+from ccfed.data.flower import flower_partitioner
 from ccfed.data.inputs import Inputs
 from ccfed.data.own import from_arrays, from_hugging_face, from_npz, from_torch
 from ccfed.data.sources import load
@@ -18,6 +19,7 @@ from ccfed.data.splits import (
     moderately_skewed,
     shards,
 )
+from ccfed.data.synthetic import synthetic
 
 __all__ = [
     "Dataset",
@@ -28,6 +30,7 @@ __all__ = [
     "by_name",
     "dirichlet",
     "explicit",
+    "flower_partitioner",
     "from_arrays",
     "from_hugging_face",
     "from_npz",
@@ -38,4 +41,5 @@ __all__ = [
     "mixed",
     "moderately_skewed",
     "shards",
+    "synthetic",
 ]

@@ -9,6 +9,7 @@ from torch import Tensor
 from ccfed.data.inputs import Inputs
 
 if TYPE_CHECKING:
+    from ccfed.data.describe import Holdings
     from ccfed.data.splits import Split
 
 
@@ -58,6 +59,12 @@ class Federation:
     def sizes(self) -> Tensor:
         """The number of samples of each client: int64 [clients]."""
         return self.parts.sizes
+
+    def describe(self) -> "Holdings":
+        """Who holds what: `print(federation.describe())` shows a table, `.plot("who.png")` draws it."""
+        from ccfed.data.describe import holdings  # not before it is asked for: drawing takes a second to import
+
+        return holdings(self)
 
 
 @dataclass(frozen=True, eq=False)
