@@ -55,7 +55,7 @@ class OneByOne:
                 scores = self.module(task.inputs.prepare(x, task.dtype))
             loss = F.cross_entropy(scores, task.train_y[chosen])
             optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimiser.step()
             total += loss.detach()
         return self.flat - start, total / max(steps, 1)
