@@ -117,6 +117,10 @@ class Stopwatch:
     laps: list[float] = field(default_factory=list)
     since: float = field(default_factory=time.perf_counter)
 
+    def start(self) -> None:
+        """Start again, for a peer that sets up much after the watch was made."""
+        self.since = time.perf_counter()
+
     def lap(self, accuracy: float) -> None:
         """End of a round; `accuracy` is the global model's share of right answers on the whole test set."""
         self.laps.append(time.perf_counter() - self.since)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +68,7 @@ class Batches:
                 left -= 1
 
 
-@lru_cache(maxsize=None)
+@cache
 def batches(workload: Workload, client: int) -> Batches:
     """The client's loader, made once a process."""
     return Batches(workload, client)
