@@ -94,10 +94,14 @@ def choice(key: Tensor, n: int, k: int) -> Tensor:
 
 
 def keep_mask(key: Tensor, n: int, drop: float) -> Tensor:
-    """Dropout's choice for `n` units: bool, shape [n], True with probability 1 - drop (in steps of 1/65536).
+    """Dropout's choice for `n` units: bool, shape [*key.shape, n], True with probability 1 - drop (in steps of 1/65536).
 
-    One draw of 64 bits serves four units, so that dropout costs little beside the layer it follows. `key` is a scalar.
+    One draw of 64 bits serves four units, lowest bits first, so that dropout costs little beside the layer it follows.
     """
-    draws = bits(key, torch.arange((n + 3) // 4, device=key.device))
-    lanes = torch.stack([draws & 0xFFFF, (draws >> 16) & 0xFFFF, (draws >> 32) & 0xFFFF, (draws >> 48) & 0xFFFF], -1)
-    return lanes.flatten()[:n] >= round(drop * 65536)
+    draws = bits(key[..., None], torch.arange((n + 3) // 4, device=key.device))
+    # torch has no unsigned 16-bit comparison: with the top bit flipped, signed order is unsigned order.
+    lanes = draws.view(torch.int16) ^ -32768
+    threshold = round(drop * 65536) - 32768
+    if threshold == 32768:
+        return torch.zeros_like(lanes[..., :n], dtype=torch.bool)
+    return lanes[..., :n] >= threshold

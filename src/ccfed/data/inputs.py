@@ -45,7 +45,7 @@ class Inputs:
         """
         if not self.augments:
             return stored
-        *lead, batch, _, height, width = stored.shape
+        *lead, batch, channels, height, width = stored.shape
         counter = torch.arange(batch, device=stored.device) * 3
         key = key.to(stored.device)[..., None]
         rows = torch.arange(height, device=stored.device).expand(*lead, batch, height)
@@ -55,13 +55,13 @@ class Inputs:
             columns = torch.where(mirrored, width - 1 - columns, columns)
         if self.crop:
             span = 2 * self.crop + 1
-            rows = rows + streams.integers(key, counter, span)[..., None] - self.crop
-            columns = columns + streams.integers(key, counter + 1, span)[..., None] - self.crop
-        inside = ((rows >= 0) & (rows < height))[..., :, None] & ((columns >= 0) & (columns < width))[..., None, :]
-        source = rows.clamp(0, height - 1)[..., :, None] * width + columns.clamp(0, width - 1)[..., None, :]
-        flat = stored.flatten(-2)
-        moved = flat.gather(-1, source.flatten(-2)[..., None, :].expand(flat.shape)).view(stored.shape)
-        return moved * inside[..., None, :, :].to(stored.dtype)
+            rows = rows + streams.integers(key, counter, span)[..., None]
+            columns = columns + streams.integers(key, counter + 1, span)[..., None]
+        bordered = torch.nn.functional.pad(stored, (self.crop,) * 4)
+        across = bordered.shape[-1]
+        planes = torch.arange(channels, device=stored.device)[:, None] * (bordered.shape[-2] * across)
+        source = (rows[..., :, None] * across + columns[..., None, :]).flatten(-2)[..., None, :] + planes
+        return bordered.flatten(-3).gather(-1, source.flatten(-2)).view(stored.shape)
 
 
 def _channels(numbers: tuple[float, ...], like: Tensor, dtype: torch.dtype) -> Tensor | float:

@@ -29,6 +29,11 @@ class Task:
     device: torch.device
     dtype: torch.dtype = torch.float32
 
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.train_x.shape[1:])
+
 
 @dataclass(frozen=True, eq=False)
 class Jobs:

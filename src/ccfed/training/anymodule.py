@@ -1,0 +1,56 @@
+"""The general stepper: any nn.Module, by `torch.func.vmap` over its parameters."""
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import functional_call, grad_and_value, vmap
+
+from ccfed.training import batches
+from ccfed.training.batches import BatchPlan
+from ccfed.training.dropout import StreamedDropout
+from ccfed.training.engine import Jobs, Task
+from ccfed.training.stepping import at_work, evaluate_in_pieces, inputs_of_step
+
+
+class AnyModule:
+    """The general stepper: gradients of all jobs by vmap over the module's parameters."""
+
+    name = "vmap over the module"
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.module = task.network.module.to(task.device, task.dtype)
+        self.gradients = vmap(grad_and_value(self._loss), randomness="error")
+        self.scores = vmap(self._scores, in_dims=(0, None))
+
+    def _loss(self, params: dict[str, Tensor], x: Tensor, y: Tensor, weight: Tensor, key: Tensor) -> Tensor:
+        with StreamedDropout(key):
+            scores = functional_call(self.module, params, (x,))
+        return (F.cross_entropy(scores, y, reduction="none") * weight).sum()
+
+    def _scores(self, params: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(self.module, params, (x,))  # type: ignore[no-any-return]
+
+    def advance(self, params: Tensor, jobs: Jobs, dealt: BatchPlan) -> Tensor:
+        """One vmapped gradient a step, subtracted in place."""
+        task = self.task
+        self.module.train()
+        total = params.new_zeros(len(params))
+        lr = jobs.lr.to(params.device, params.dtype)
+        for k, active in at_work(jobs.steps):
+            x, y, filled = inputs_of_step(task, jobs, dealt, k, active)
+            weight = filled.to(x.dtype if x.is_floating_point() else task.dtype) / filled.sum(1, keepdim=True)
+            key = batches.dropout_key(jobs.key[:active], jobs.first[:active] + k).to(params.device)
+            views = task.network.views(params[:active])
+            gradients, loss = self.gradients(views, x, y, weight, key)
+            for name, view in views.items():
+                rate = lr[:active].view(-1, *(1 for _ in view.shape[1:]))
+                view -= rate * gradients[name]
+            total[:active] += loss
+        return total
+
+    def evaluate(self, models: Tensor) -> tuple[Tensor, Tensor]:
+        """All models at once on pieces of the test samples."""
+        task = self.task
+        self.module.eval()
+        views = task.network.views(models)
+        return evaluate_in_pieces(task, len(models), lambda x: self.scores(views, x))

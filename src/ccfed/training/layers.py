@@ -1,0 +1,196 @@
+"""The common layers for many clients at once, each with its forward and backward pass written out.
+
+A layer turns x [J, B, ...] into y with the parameters of J clients, [J, ...] each. Plain SGD is linear in the
+gradient, so the learning rate goes into the loss's gradient once and every layer takes its own step while it passes
+the gradient on: gradient and update are one matrix product, and no gradient is ever stored.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ccfed.algorithm import streams
+
+Params = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """`forward(params, x, key)` gives y and what the way back needs; `backward(params, kept, grad, want)` takes the
+    step (in place) and gives the gradient of x, or None if `want` is False. `key` int64 [J] is set for training
+    only."""
+
+    forward: Callable[[Params, Tensor, Tensor | None], tuple[Tensor, Any]]
+    backward: Callable[[Params, Any, Tensor, bool], Tensor | None]
+
+
+def chain_of(module: nn.Module) -> list[Layer] | None:
+    """The layers of an nn.Sequential (of nn.Sequentials) of common layers, or None if it has any other."""
+    if type(module) is not nn.Sequential:
+        return None
+    layers: list[Layer] = []
+    drops = 0
+    for name, part in _leaves(module, ""):
+        if type(part) is nn.Identity:
+            continue
+        if type(part) is nn.Dropout:
+            layers.append(_dropout(part.p, drops))
+            drops += 1 if part.p > 0 else 0
+            continue
+        maker = _MAKERS.get(type(part))
+        layer = maker(name, part) if maker else None
+        if layer is None:
+            return None
+        layers.append(layer)
+    return layers
+
+
+def _leaves(module: nn.Module, prefix: str) -> list[tuple[str, nn.Module]]:
+    out = []
+    for name, part in module.named_children():
+        out += _leaves(part, f"{prefix}{name}.") if type(part) is nn.Sequential else [(prefix + name, part)]
+    return out
+
+
+def _flatten(name: str, part: nn.Module) -> Layer | None:
+    assert isinstance(part, nn.Flatten)
+    if (part.start_dim, part.end_dim) != (1, -1):
+        return None
+    return Layer(lambda params, x, key: (x.flatten(2), x.shape), lambda params, shape, grad, want: grad.view(shape))
+
+
+def _linear(name: str, part: nn.Module) -> Layer | None:
+    assert isinstance(part, nn.Linear)
+    weight, bias = f"{name}.weight", f"{name}.bias"
+    has_bias = part.bias is not None
+
+    def forward(params: Params, x: Tensor, key: Tensor | None) -> tuple[Tensor, Any]:
+        across = params[weight].transpose(1, 2)
+        return (torch.baddbmm(params[bias][:, None], x, across) if has_bias else torch.bmm(x, across)), x
+
+    def backward(params: Params, x: Tensor, grad: Tensor, want: bool) -> Tensor | None:
+        back = torch.bmm(grad, params[weight]) if want else None
+        params[weight].baddbmm_(grad.transpose(1, 2), x, alpha=-1)
+        if has_bias:
+            params[bias].sub_(grad.sum(1))
+        return back
+
+    # Rows of features only: on sequences nn.Linear means something else.
+    return Layer(_rows_only(forward), backward)
+
+
+def _rows_only(forward: Callable[..., tuple[Tensor, Any]]) -> Callable[..., tuple[Tensor, Any]]:
+    def checked(params: Params, x: Tensor, key: Tensor | None) -> tuple[Tensor, Any]:
+        if x.dim() != 3:
+            raise NotImplementedError(f"a linear layer on samples of {x.dim() - 2} dimensions")
+        return forward(params, x, key)
+
+    return checked
+
+
+def _relu(name: str, part: nn.Module) -> Layer:
+    def backward(params: Params, y: Tensor, grad: Tensor, want: bool) -> Tensor:
+        return torch.ops.aten.threshold_backward(grad, y, 0)  # type: ignore[no-any-return]
+
+    def forward(params: Params, x: Tensor, key: Tensor | None) -> tuple[Tensor, Any]:
+        y = F.relu(x)
+        return y, y
+
+    return Layer(forward, backward)
+
+
+def _tanh(name: str, part: nn.Module) -> Layer:
+    def forward(params: Params, x: Tensor, key: Tensor | None) -> tuple[Tensor, Any]:
+        y = torch.tanh(x)
+        return y, y
+
+    return Layer(forward, lambda params, y, grad, want: torch.ops.aten.tanh_backward(grad, y))
+
+
+def _dropout(p: float, call: int) -> Layer:
+    def forward(params: Params, x: Tensor, key: Tensor | None) -> tuple[Tensor, Any]:
+        if key is None or p == 0:
+            return x, None
+        units = x[0].numel()
+        mask = streams.keep_mask(streams.fold(key, call), units, p).view(x.shape).to(x.dtype)
+        mask *= 1 / (1 - p) if p < 1 else 0.0
+        return x * mask, mask
+
+    return Layer(forward, lambda params, mask, grad, want: grad if mask is None else grad.mul_(mask))
+
+
+def _max_pool(name: str, part: nn.Module) -> Layer | None:
+    assert isinstance(part, nn.MaxPool2d)
+    plain = (part.padding in (0, (0, 0))) and part.dilation in (1, (1, 1)) and not part.ceil_mode
+    if not plain or part.kernel_size not in (2, (2, 2)) or part.stride not in (2, (2, 2)):
+        return None
+
+    def forward(params: Params, x: Tensor, key: Tensor | None) -> tuple[Tensor, Any]:
+        height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
+        nw, ne = x[..., 0:height:2, 0:width:2], x[..., 0:height:2, 1:width:2]
+        sw, se = x[..., 1:height:2, 0:width:2], x[..., 1:height:2, 1:width:2]
+        north, south = torch.maximum(nw, ne), torch.maximum(sw, se)
+        y = torch.maximum(north, south)
+        # Among equals the first in reading order wins, as in PyTorch.
+        return y, (x.shape, north >= south, nw >= ne, sw >= se) if key is not None else None
+
+    def backward(params: Params, kept: Any, grad: Tensor, want: bool) -> Tensor:
+        shape, is_north, north_west, south_west = kept
+        height, width = shape[-2] // 2 * 2, shape[-1] // 2 * 2
+        out = grad.new_zeros(shape) if (height, width) != shape[-2:] else grad.new_empty(shape)
+        north, south = grad * is_north, grad * ~is_north
+        torch.mul(north, north_west, out=out[..., 0:height:2, 0:width:2])
+        torch.mul(north, ~north_west, out=out[..., 0:height:2, 1:width:2])
+        torch.mul(south, south_west, out=out[..., 1:height:2, 0:width:2])
+        torch.mul(south, ~south_west, out=out[..., 1:height:2, 1:width:2])
+        return out
+
+    return Layer(forward, backward)
+
+
+def _conv(name: str, part: nn.Module) -> Layer | None:
+    assert isinstance(part, nn.Conv2d)
+    if part.groups != 1 or part.padding_mode != "zeros" or isinstance(part.padding, str):
+        return None
+    weight, bias = f"{name}.weight", f"{name}.bias"
+    has_bias = part.bias is not None
+    stride, padding, dilation = list(part.stride), list(part.padding), list(part.dilation)
+
+    # Client by client: the convolution of a processor's library beats every form that takes all clients at once.
+    def forward(params: Params, x: Tensor, key: Tensor | None) -> tuple[Tensor, Any]:
+        outs = [
+            F.conv2d(x[j], params[weight][j], params[bias][j] if has_bias else None, stride, padding, dilation)
+            for j in range(len(x))
+        ]
+        return torch.stack(outs), x
+
+    def backward(params: Params, x: Tensor, grad: Tensor, want: bool) -> Tensor | None:
+        back = torch.empty_like(x) if want else None
+        for j in range(len(x)):
+            kernel = params[weight][j]
+            sizes = [kernel.shape[0]] if has_bias else None
+            dx, dw, db = torch.ops.aten.convolution_backward(
+                grad[j], x[j], kernel, sizes, stride, padding, dilation, False, [0, 0], 1, [want, True, has_bias]
+            )
+            kernel.sub_(dw)
+            if has_bias:
+                params[bias][j].sub_(db)
+            if back is not None:
+                back[j] = dx
+        return back
+
+    return Layer(forward, backward)
+
+
+_MAKERS: dict[type[nn.Module], Callable[[str, Any], Layer | None]] = {
+    nn.Flatten: _flatten,
+    nn.Linear: _linear,
+    nn.ReLU: _relu,
+    nn.Tanh: _tanh,
+    nn.MaxPool2d: _max_pool,
+    nn.Conv2d: _conv,
+}
