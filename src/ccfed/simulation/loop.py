@@ -2,16 +2,15 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
-from torch import Tensor
 
 from ccfed.algorithm import Space
 from ccfed.models.network import Network
 from ccfed.simulation.experiment import Experiment
 from ccfed.simulation.running import RoundRecord, Running
-from ccfed.training import Engine, Jobs, Task
+from ccfed.training import Engine, Jobs, Task, Trained
 
 
 class Observer(Protocol):
@@ -43,6 +42,7 @@ class Simulation:
         observers: Sequence[Observer] = (),
         space: Space | None = None,
         store_dtype: torch.dtype | None = None,
+        on_divergence: Literal["raise", "leave out"] = "raise",
     ) -> None:
         networks = [experiment.make_network() for experiment in experiments]
         models = [network.flat().to(device) for network in networks]
@@ -58,12 +58,20 @@ class Simulation:
             self.running.append(Running(experiment, model, seen[id(parts)], self.space, store_dtype))
         self._make_engine = make_engine
         self._engine: Engine | None = None
+        self._on_divergence = on_divergence
         self.stop_requested = False
 
     @property
     def engine_name(self) -> str:
         """The engine at work, or "none" before the first round."""
         return "none" if self._engine is None else self._engine.name
+
+    def train(self, jobs: Jobs) -> Trained:
+        """Trains `jobs` beside the rounds, for an observer that measures something: nothing of it is counted or
+        kept."""
+        if self._engine is None:
+            self._engine = self._make_engine(self.task, jobs)
+        return self._engine.train(jobs)
 
     def run(self) -> None:
         """Plays all rounds that are left."""
@@ -72,7 +80,7 @@ class Simulation:
         try:
             while not self.stop_requested and (playing := [r for r in self.running if not r.finished]):
                 played = self._round(playing)
-                for observer in self.observers:
+                for observer in self.observers if played else ():
                     observer.on_round(self, played)
         finally:
             for observer in self.observers:
@@ -85,11 +93,16 @@ class Simulation:
         if self._engine is None:
             self._engine = self._make_engine(self.task, everyone)
         trained = self._engine.train(everyone)
-        _check_finite(playing, trained.moves, trained.loss)
+        self._look_for_divergence(playing, trained)
+        moves_of = trained.moves.split([len(j) for j in jobs])
         outcomes = [
             federation.end_round(moves)
-            for federation, moves in zip(playing, trained.moves.split([len(j) for j in jobs]), strict=True)
+            for federation, moves in zip(playing, moves_of, strict=True)
+            if federation.diverged is None
         ]
+        playing = [federation for federation in playing if federation.diverged is None]
+        if not playing:
+            return []
         accuracy, loss = self._engine.evaluate(torch.stack([federation.state.model for federation in playing]))
         seconds = time.perf_counter() - began
         steps = [int(outcome.steps.sum()) for outcome in outcomes]
@@ -102,6 +115,22 @@ class Simulation:
                 playing, outcomes, accuracy.tolist(), loss.tolist(), shares, strict=True
             )
         ]
+
+    def _look_for_divergence(self, playing: list[Running], trained: Trained) -> None:
+        # A sum is finite unless some entry is not (or it overflows, which is no better).
+        bad = ~torch.isfinite(trained.moves.sum(1) + trained.loss)
+        if not bad.any():
+            return
+        for j in bad.nonzero().flatten().tolist():
+            federation, client = _owner(playing, j)
+            e = federation.experiment
+            message = (
+                f"round {federation.state.round}: the training of client {client} gave a loss or move that is "
+                f"not finite ({e.label}, lr {e.lr:g}): a smaller learning rate may help"
+            )
+            if self._on_divergence == "raise":
+                raise Diverged(message)
+            federation.diverged = federation.diverged or message
 
 
 def _task(experiments: Sequence[Experiment], network: Network, device: torch.device, dtype: torch.dtype) -> Task:
@@ -128,18 +157,11 @@ def _side_by_side(jobs: list[Jobs]) -> Jobs:
     return Jobs(models, which, *(torch.cat([getattr(j, column) for j in jobs]) for column in columns))
 
 
-def _check_finite(playing: list[Running], moves: Tensor, loss: Tensor) -> None:
-    # A sum is finite unless some entry is not (or it overflows, which is no better).
-    bad = ~torch.isfinite(moves.sum(1) + loss)
-    if not bad.any():
-        return
-    j = int(bad.nonzero()[0])
+def _owner(playing: list[Running], job: int) -> tuple[Running, int]:
+    """Whose the job of this number is: the federation and the client."""
     for federation in playing:
         clients = federation.clients_at_work()
-        if j < len(clients):
-            e = federation.experiment
-            raise Diverged(
-                f"round {federation.state.round}: the training of client {int(clients[j])} gave a loss or move that is "
-                f"not finite ({e.label}, lr {e.lr:g}): a smaller learning rate may help"
-            )
-        j -= len(clients)
+        if job < len(clients):
+            return federation, int(clients[job])
+        job -= len(clients)
+    raise AssertionError(f"no federation has job {job}")

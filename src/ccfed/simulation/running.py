@@ -49,6 +49,7 @@ class Running:
         self.took_part: list[tuple[np.ndarray, np.ndarray]] = []  # each round: who was selected, who of them trained
         self.bytes_up = torch.zeros(clients, dtype=torch.int64)
         self.bytes_down = torch.zeros(clients, dtype=torch.int64)
+        self.diverged: str | None = None  # what happened, if the simulation goes on without this federation
         self._offsets = experiment.federation.parts.offsets[:-1] + first_member
         self._sizes = experiment.federation.sizes
         self._key = streams.stream(experiment.seed, "client")
@@ -58,8 +59,8 @@ class Running:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are played."""
-        return self.state.round >= self.experiment.rounds
+        """Whether all rounds are played, or none can be any more."""
+        return self.state.round >= self.experiment.rounds or self.diverged is not None
 
     def begin_round(self) -> Jobs:
         """Selects clients, lets the method decide who trains, and returns their jobs."""
@@ -69,15 +70,20 @@ class Running:
             self.state, e.method, selected, steps=e.steps, rounds=e.rounds, seed=e.seed, weights=self._weights
         )
         work = self._assigned = next(self._playing)
+        return self.jobs(work.model, work.clients, work.steps)
+
+    def jobs(self, model: Tensor, clients: Tensor, steps: Tensor) -> Jobs:
+        """The jobs of `clients` (int64 [C]) that make their next `steps` (int64 [C]) steps from `model`
+        [parameters]."""
         return Jobs(
-            models=work.model[None],
-            model_of=torch.zeros(len(work.clients), dtype=torch.int64),
-            offset=self._offsets[work.clients],
-            size=self._sizes[work.clients],
-            key=streams.fold(self._key, work.clients),
-            first=self.steps_done[work.clients],
-            steps=work.steps,
-            lr=torch.full((len(work.clients),), e.lr, dtype=torch.float64),
+            models=model[None],
+            model_of=torch.zeros(len(clients), dtype=torch.int64),
+            offset=self._offsets[clients],
+            size=self._sizes[clients],
+            key=streams.fold(self._key, clients),
+            first=self.steps_done[clients],
+            steps=steps,
+            lr=torch.full((len(clients),), self.experiment.lr, dtype=torch.float64),
         )
 
     def end_round(self, moves: Tensor) -> Outcome:

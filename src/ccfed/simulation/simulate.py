@@ -71,11 +71,13 @@ def run(
     observers: Sequence[Observer] = (),
     space: Space | None = None,
     store_dtype: torch.dtype | None = None,
+    on_divergence: Literal["raise", "leave out"] = "raise",
     say: Callable[[str], None] = log.info,
 ) -> Runs:
     """Simulates `experiments`: those that share data, model and batch size side by side, the groups one after another.
 
-    `say` hears one sentence about each choice that was made, such as the engine.
+    `say` hears one sentence about each choice that was made, such as the engine. A federation that diverges ends the
+    simulation with Diverged, or with "leave out" only its own rounds.
     """
     place = find_device(device)
 
@@ -85,7 +87,7 @@ def run(
     finished: dict[int, Run] = {}
     for group in groups(experiments):
         members = [experiments[i] for i in group]
-        simulation = Simulation(members, make_engine, place, observers, space, store_dtype)
+        simulation = Simulation(members, make_engine, place, observers, space, store_dtype, on_divergence)
         simulation.run()
         finished |= {i: Run.of(running) for i, running in zip(group, simulation.running, strict=True)}
     return Runs([finished[i] for i in range(len(experiments))])
