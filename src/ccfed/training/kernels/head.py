@@ -1,16 +1,19 @@
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 """The Linear layers at the end of a network: forward, cross entropy, backward and update of a job in one program."""
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ccfed.training.kernels.perceptron import Precision
 
+BLOCK = 32
+
 
 @triton.jit
 def _step(
-    features, labels, params, error, rates, losses, steps, cursor, ahead, params_stride,
+    features, labels, params, error, room, rates, losses, steps, cursor, ahead, params_stride,
     BATCH: tl.constexpr, INPUTS: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, CLASSES: tl.constexpr,
     SLOTS: tl.constexpr, FIRST_2: tl.constexpr, SECOND_2: tl.constexpr, NAMES: tl.constexpr, BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -26,6 +29,7 @@ def _step(
     params += job * params_stride
     features += job * (BATCH * INPUTS)
     error += job * (BATCH * INPUTS)
+    room += job * (SLOTS * FIRST_2)
     rate = tl.load(rates + job)
     slot = tl.arange(0, SLOTS)
     one = tl.arange(0, FIRST_2)
@@ -36,8 +40,6 @@ def _step(
     bias_1 = tl.load(params + BIAS_1 + one, mask=one < FIRST, other=0.0)
     bias_2 = tl.load(params + BIAS_2 + two, mask=two < SECOND, other=0.0)
     bias_3 = tl.load(params + BIAS_3 + name, mask=name < CLASSES, other=0.0)
-    place_2 = params + WEIGHT_2 + two[:, None] * FIRST + one[None, :]
-    real_2 = (two < SECOND)[:, None] & (one < FIRST)[None, :]
     place_3 = params + WEIGHT_3 + name[:, None] * SECOND + two[None, :]
     real_3 = (name < CLASSES)[:, None] & (two < SECOND)[None, :]
 
@@ -57,8 +59,16 @@ def _step(
         hidden_1 = tl.dot(values, tl.trans(weight), hidden_1, input_precision=PRECISION)
     hidden_1 += bias_1[None, :]
     hidden_1 = tl.where(hidden_1 <= 0.0, 0.0, hidden_1)  # a NaN stays a NaN
-    weight_2 = tl.load(place_2, mask=real_2, other=0.0)
-    hidden_2 = tl.dot(hidden_1, tl.trans(weight_2), input_precision=PRECISION) + bias_2[None, :]
+    tl.store(room + slot[:, None] * FIRST_2 + one[None, :], hidden_1)
+    tl.debug_barrier()  # other threads read it below
+    hidden_2 = tl.zeros([SLOTS, SECOND_2], tl.float32)
+    for start in range(0, FIRST, BLOCK):
+        at = start + column
+        values = tl.load(room + slot[:, None] * FIRST_2 + at[None, :])
+        real = (two < SECOND)[:, None] & (at < FIRST)[None, :]
+        weight = tl.load(params + WEIGHT_2 + two[:, None] * FIRST + at[None, :], mask=real, other=0.0)
+        hidden_2 = tl.dot(values, tl.trans(weight), hidden_2, input_precision=PRECISION)
+    hidden_2 += bias_2[None, :]
     hidden_2 = tl.where(hidden_2 <= 0.0, 0.0, hidden_2)
     weight_3 = tl.load(place_3, mask=real_3, other=0.0)
     logits = tl.dot(hidden_2, tl.trans(weight_3), input_precision=PRECISION) + bias_3[None, :]
@@ -81,11 +91,22 @@ def _step(
     weight_3 -= rate * tl.dot(tl.trans(error_3), hidden_2, input_precision=PRECISION)
     tl.store(place_3, weight_3, mask=real_3)
     tl.store(params + BIAS_3 + name, bias_3 - rate * tl.sum(error_3, 0), mask=name < CLASSES)
-    error_1 = tl.where(hidden_1 > 0.0, tl.dot(error_2, weight_2, input_precision=PRECISION), 0.0)
-    weight_2 -= rate * tl.dot(tl.trans(error_2), hidden_1, input_precision=PRECISION)
-    tl.store(place_2, weight_2, mask=real_2)
     tl.store(params + BIAS_2 + two, bias_2 - rate * tl.sum(error_2, 0), mask=two < SECOND)
-    tl.store(params + BIAS_1 + one, bias_1 - rate * tl.sum(error_1, 0), mask=one < FIRST)
+    scaled_2 = tl.trans(error_2 * rate)
+    for start in range(0, FIRST, BLOCK):
+        at = start + column
+        values = tl.load(room + slot[:, None] * FIRST_2 + at[None, :])
+        real = (two < SECOND)[:, None] & (at < FIRST)[None, :]
+        weight = tl.load(params + WEIGHT_2 + two[:, None] * FIRST + at[None, :], mask=real, other=0.0)
+        back = tl.where(values > 0.0, tl.dot(error_2, weight, input_precision=PRECISION), 0.0)
+        bias = tl.load(params + BIAS_1 + at, mask=at < FIRST, other=0.0)
+        weight -= tl.dot(scaled_2, values, input_precision=PRECISION)
+        tl.debug_barrier()  # the hidden values are read; their errors take their place
+        tl.store(room + slot[:, None] * FIRST_2 + at[None, :], back)
+        tl.store(params + WEIGHT_2 + two[:, None] * FIRST + at[None, :], weight, mask=real)
+        tl.store(params + BIAS_1 + at, bias - rate * tl.sum(back, 0), mask=at < FIRST)
+    tl.debug_barrier()
+    error_1 = tl.load(room + slot[:, None] * FIRST_2 + one[None, :])
     scaled = tl.trans(error_1 * rate)
     for start in range(0, INPUTS, BLOCK):
         at = start + column
@@ -101,20 +122,29 @@ def _step(
 
 def step(
     features: Tensor, labels: Tensor, params: Tensor, offset: int, widths: tuple[int, int, int, int], error: Tensor,
-    lr: Tensor, losses: Tensor, steps: Tensor, cursor: Tensor, ahead: int, precision: Precision,
+    room: Tensor, lr: Tensor, losses: Tensor, steps: Tensor, cursor: Tensor, ahead: int, precision: Precision,
 ) -> None:  # fmt: skip
-    """One step of SGD on Linear(w0, w1), ReLU, Linear(w1, w2), ReLU, Linear(w2, w3) with cross entropy, all jobs at
-    once.
+    """One step of SGD for Linear(w0, w1), ReLU, Linear(w1, w2), ReLU, Linear(w2, w3), cross entropy, of all jobs.
 
     `features` [J, B, w0] (any shape behind B), `labels` int32 [J, B] with -1 for empty slots; the layers' parameters
     lie in `params` [J, P] from `offset` on and are changed in place. The gradient with respect to `features` goes to
-    `error`, of its shape; the mean loss is added to `losses` [J]. Jobs for which `cursor[0] + ahead >= steps[j]` are
-    left alone.
+    `error`, of its shape; `room` is scratch memory (`room_for`); the mean loss is added to `losses` [J]. Jobs for which
+    `cursor[0] + ahead >= steps[j]` are left alone.
     """
     jobs, batch = labels.shape
     inputs, first, second, classes = widths
-    padded = (max(16, triton.next_power_of_2(size)) for size in (batch, first, second, classes))
+    padded = (padded_size(size) for size in (batch, first, second, classes))
     _step[(jobs,)](
-        features, labels, params[:, offset:], error, lr, losses, steps, cursor, ahead, params.shape[1],
-        batch, inputs, first, second, classes, *padded, 32, precision, num_warps=8, num_stages=2,
+        features, labels, params[:, offset:], error, room, lr, losses, steps, cursor, ahead, params.shape[1],
+        batch, inputs, first, second, classes, *padded, BLOCK, precision, num_warps=8, num_stages=2,
     )  # fmt: skip
+
+
+def padded_size(size: int) -> int:
+    """The side of the tile that holds `size` entries."""
+    return int(max(BLOCK, triton.next_power_of_2(size)))
+
+
+def room_for(jobs: int, batch: int, first: int, device: torch.device) -> Tensor:
+    """Scratch memory of `step` for the first layer's hidden values, and then their errors, of all jobs."""
+    return torch.zeros(jobs, padded_size(batch), padded_size(first), device=device)

@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 
 import torch
-import triton
 from torch import Tensor
 
 from ccfed.training.kernels import batches, head, pooled
 from ccfed.training.kernels.perceptron import Precision
 from ccfed.training.kernels.work import Work
+
+# Into how many parts a job's batch is split for the weight gradients, so that few jobs still fill a GPU.
+GROUPS = 4
 
 
 @dataclass(frozen=True)
@@ -67,29 +69,40 @@ class Lenet:
 class Stepper:
     """Static buffers for the steps of up to J jobs at once, and the CUDA graph that runs `unroll` steps of all of them.
 
-    Made from a first `work`, whose J, K, B, `x`, `y` and `inputs` it keeps; later works differ in the other tensors
-    only. `run` makes all steps. Without CUDA (Triton's interpreter), or with `graph=False`, the same kernels are
-    launched one by one.
+    Made from a first `work`, whose J and K it takes as the most it will ever be given, and whose `x`, `y`, B and
+    `inputs` it keeps. `run` makes all steps. Without CUDA (Triton's interpreter), or with `graph=False`, the same kernels
+    are launched one by one. `groups` is the number of parts in which weight gradients are summed: a job's result depends
+    on it, but on nothing that shares the batch.
     """
 
     def __init__(
-        self, model: Lenet, work: Work, precision: Precision = "ieee", unroll: int = 10, graph: bool = True
+        self,
+        model: Lenet,
+        work: Work,
+        precision: Precision = "ieee",
+        unroll: int = 10,
+        graph: bool = True,
+        groups: int = GROUPS,
     ) -> None:
         work.check()
         jobs, most, batch = work.index.shape
         if refusal := model.refusal(batch):
             raise ValueError(refusal)
         device = work.x.device
-        self.model, self.precision, self.unroll = model, precision, max(1, min(unroll, most))
+        self.model, self.precision, self.unroll, self.groups = model, precision, max(1, min(unroll, most)), groups
         self.work = Work(
-            work.x, work.y, work.index.clone(), work.steps.clone(), work.lr.clone(), work.inputs,
-            None if work.augment_keys is None else work.augment_keys.clone(),
-        )  # fmt: skip
+            work.x,
+            work.y,
+            torch.full_like(work.index, -1),
+            torch.zeros_like(work.steps),
+            torch.zeros_like(work.lr),
+            work.inputs,
+            None if work.augment_keys is None else torch.zeros_like(work.augment_keys),
+        )
         self.affine = work.affine()
         self.params = torch.zeros(jobs, model.parameters, device=device)
         self.losses = torch.zeros(jobs, device=device)
         self.cursor = torch.zeros(1, dtype=torch.int64, device=device)
-        self.groups = _groups(jobs, model, device)
         x, self.labels = batches.empty_batch(work)
         # What flows forward: the inputs of every block and of the Linear layers; and, back along the same path, errors.
         self.flow, self.winners = [x], []
@@ -99,32 +112,45 @@ class Stepper:
             self.winners.append(torch.zeros(shape, dtype=torch.uint8, device=device))
         self.errors = [torch.zeros_like(values) for values in self.flow[1:]]
         self.convolved = sum(block.parameters for block in model.blocks)
-        self.parts = torch.zeros(jobs * self.groups, self.convolved, device=device)
+        self.parts = torch.zeros(jobs * groups, self.convolved, device=device)
+        self.room = head.room_for(jobs, batch, model.widths[1], device)
         self.graph = self._capture() if graph and device.type == "cuda" else None
+
+    def takes(self, work: Work) -> bool:
+        """Whether `run` can be given `work`: no more jobs or steps than the first work had, and the same data."""
+        mine, theirs = self.work.index.shape, work.index.shape
+        return (
+            theirs[0] <= mine[0]
+            and theirs[1] <= mine[1]
+            and theirs[2] == mine[2]
+            and work.x is self.work.x
+            and work.y is self.work.y
+            and work.inputs == self.work.inputs
+        )
 
     def run(self, params: Tensor, work: Work) -> Tensor:
         """Makes all steps of `work` on `params` (float32 [J, P], in place); returns the sums of losses, float32 [J]."""
         kept = self.work
-        for mine, theirs in (
-            (kept.index, work.index), (kept.steps, work.steps), (kept.lr, work.lr), (self.params, params),
-            (kept.augment_keys, work.augment_keys),
-        ):  # fmt: skip
-            if mine is not None and theirs is not None:
-                mine.copy_(theirs)
+        jobs, most, _ = work.index.shape
+        self.params[:jobs].copy_(params)
+        kept.index[:jobs, :most].copy_(work.index)
+        kept.lr[:jobs].copy_(work.lr)
+        kept.steps.zero_()
+        kept.steps[:jobs].copy_(work.steps)
+        if kept.augment_keys is not None and work.augment_keys is not None:
+            kept.augment_keys[:jobs, :most].copy_(work.augment_keys)
         self.cursor.zero_()
         self.losses.zero_()
-        for _ in range(-(-kept.index.shape[1] // self.unroll)):
+        for _ in range(-(-most // self.unroll)):
             if self.graph is None:
                 self._steps()
             else:
                 self.graph.replay()
-        params.copy_(self.params)
-        return self.losses.clone()
+        params.copy_(self.params[:jobs])
+        return self.losses[:jobs].clone()
 
     def _capture(self) -> torch.cuda.CUDAGraph:
-        # The warm-up compiles every kernel; with no steps left for any job it changes nothing.
-        steps = self.work.steps.clone()
-        self.work.steps.zero_()
+        # The warm-up compiles every kernel; as no job has steps yet it changes nothing.
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -133,7 +159,6 @@ class Stepper:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._steps()
-        self.work.steps.copy_(steps)
         return graph
 
     def _steps(self) -> None:
@@ -156,7 +181,7 @@ class Stepper:
                 batch, *_shape(block), width, span, blocks, num_warps=4,
             )  # fmt: skip
         head.step(
-            self.flow[-1], self.labels, self.params, self.convolved, model.widths, self.errors[-1], work.lr,
+            self.flow[-1], self.labels, self.params, self.convolved, model.widths, self.errors[-1], self.room, work.lr,
             self.losses, *when, self.precision,
         )  # fmt: skip
         for at in reversed(range(len(model.blocks))):
@@ -187,11 +212,3 @@ def _shape(block: Block) -> tuple[int, ...]:
 def _windows(block: Block) -> int:
     """How many pooling windows a thread of the forward kernel owns: as many as its registers hold."""
     return 2 if block.size <= 5 else 1
-
-
-def _groups(jobs: int, model: Lenet, device: torch.device) -> int:
-    """Into how many parts a job's batch is split for the weight gradients, so that few jobs still fill the GPU."""
-    if device.type != "cuda":
-        return 2
-    processors = torch.cuda.get_device_properties(device).multi_processor_count
-    return max(1, min(16, triton.next_power_of_2(4 * processors // (6 * jobs))))

@@ -1,4 +1,6 @@
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+# mypy: disable-error-code="assignment, var-annotated"
+# ruff: noqa: RUF005 (Triton adds tuples, but does not unpack them)
 """Convolution, ReLU and 2x2 max-pooling of few channels as one kernel for all jobs, and its gradients.
 
 A thread owns whole pooling windows: it keeps the window's four sums for several channels in registers while the
@@ -9,7 +11,6 @@ Kernels are square with odd k, stride 1, no padding; the pooling drops an odd la
 
 import triton
 import triton.language as tl
-from torch import Tensor
 
 SHUT = tl.constexpr(4)
 

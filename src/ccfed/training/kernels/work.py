@@ -5,7 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ccfed.algorithm import streams
 from ccfed.data.inputs import Inputs
+from ccfed.training import batches
+from ccfed.training.batches import BatchPlan
+from ccfed.training.engine import Jobs, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,3 +69,23 @@ class Work:
         tensors = (self.x, self.y, self.index, self.steps, self.lr, self.augment_keys, self.dropout_keys)
         if not all(tensor.is_contiguous() for tensor in tensors if tensor is not None):
             raise ValueError("the tensors of a Work must be contiguous")
+
+
+def work_of(task: Task, jobs: Jobs, dealt: BatchPlan, drops: bool) -> Work:
+    """The work of `jobs`, whose batches are `dealt`: the same draws as the reference engine's.
+
+    `drops` says whether the network has dropout, of which the fused kernels take one layer.
+    """
+    device = task.device
+    step = jobs.first[:, None] + torch.arange(dealt.samples.shape[1])
+    keys = (jobs.key[:, None].to(device), step.to(device))
+    return Work(
+        task.train_x,
+        task.train_y,
+        dealt.samples,
+        jobs.steps.to(device, torch.int32),
+        jobs.lr.to(device, torch.float32),
+        task.inputs,
+        batches.augment_key(*keys) if task.inputs.augments else None,
+        streams.fold(batches.dropout_key(*keys), 0) if drops else None,
+    )
