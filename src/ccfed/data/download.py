@@ -61,20 +61,23 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 def _fetch_one(item: Download, folder: Path, patience: Patience) -> Path:
     final, part = folder / item.file, folder / f"{item.file}.part"
-    if final.exists() and pooch.hash_matches(str(final), item.checksum):
+    algorithm = item.checksum.split(":")[0]
+
+    def checksum(path: Path) -> str:
+        return f"{algorithm}:{pooch.file_hash(str(path), alg=algorithm)}"
+
+    if final.exists() and checksum(final) == item.checksum:
         return final
     resumed = part.exists()
     _complete(item, part, patience)
-    if resumed and not pooch.hash_matches(str(part), item.checksum):
+    if resumed and checksum(part) != item.checksum:
         part.unlink()  # its beginning may be from another version of the file: once more, from the start
         _complete(item, part, patience)
-    if not pooch.hash_matches(str(part), item.checksum):
-        algorithm = item.checksum.split(":")[0]
-        found = pooch.file_hash(str(part), alg=algorithm)
+    found = checksum(part)
+    if found != item.checksum:
         part.unlink()
         raise ValueError(
-            f"{item.address} gave a file with the checksum {algorithm}:{found} instead of {item.checksum}: "
-            "it was thrown away"
+            f"{item.address} gave a file with the checksum {found} instead of {item.checksum}: it was thrown away"
         )
     part.replace(final)
     return final

@@ -85,12 +85,14 @@ def _singles(found: Found) -> Iterator[tuple[str, str, bytes]]:
 
 def _members(found: Found) -> Iterator[tuple[str, str, bytes]]:
     assert found.archive is not None
-    with _naming(found.archive), tarfile.open(found.archive) as archive:
+    with _naming(found.archive), gzip.open(found.archive) as whole, tarfile.open(fileobj=whole, mode="r:") as archive:
         for member in archive:
             name = PurePosixPath(member.name).name
             stream = archive.extractfile(member) if member.isfile() and name in found.version.files else None
             if stream is not None:
                 yield name, f"{member.name} in {found.archive}", stream.read()
+        while whole.read(1 << 20):  # to the very end, where gzip's own checksum stands
+            pass
 
 
 @contextmanager
