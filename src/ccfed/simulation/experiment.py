@@ -92,12 +92,16 @@ def federation_of(settings: Settings) -> Federation:
 def experiments_of(settings: Settings, methods: tuple[str, ...], seeds: tuple[int, ...]) -> list[Experiment]:
     """One experiment for each method and seed, on the same federation for each seed."""
     made = []
+    dataset = None
     for seed in seeds:
         seeded = replace(settings, seed=seed).check()
         candidates = [replace(seeded, method=name).check() for name in methods]
         chosen = [each.make_method() for each in candidates]  # before any data are read: bad input is told at once
         maker = find_model(settings.model)
-        federation = federation_of(seeded)
+        split = split_of(seeded)
+        # One data set for all seeds, so that their federations can share a batch.
+        dataset = dataset or data.load(settings.data, settings.data_dir)
+        federation = dataset.split(split, seeded.clients, seed)
         for each, method in zip(candidates, chosen, strict=True):
             made.append(
                 Experiment(

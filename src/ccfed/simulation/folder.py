@@ -1,4 +1,4 @@
-"""The folder of a run: settings, one row a round, who took part, a summary and the curve."""
+"""The folder of a run: settings, who holds what, one row a round, who took part, a summary and the curve."""
 
 import csv
 import io
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ccfed
+from ccfed.simulation.facts import facts_of
 from ccfed.simulation.loop import Simulation
 from ccfed.simulation.plots import curves
 from ccfed.simulation.results import Run, Runs
@@ -31,12 +32,14 @@ class RunFolders:
         return self.folders[running.experiment.name, running.experiment.seed]
 
     def on_start(self, simulation: Simulation) -> None:
-        """Writes the settings and the head (with the rounds of an earlier call, if any) of the table of rounds."""
-        for running in simulation.running:
+        """Writes the settings, who holds what, and the table of rounds with those of an earlier call, if any."""
+        facts = facts_of([running.experiment for running in simulation.running], simulation.task.network)
+        for running, known in zip(simulation.running, facts, strict=True):
             folder = self.folder_of(running)
             folder.mkdir(parents=True, exist_ok=True)
             if running.experiment.settings is not None:
                 (folder / "experiment.toml").write_text(running.experiment.settings.to_toml())
+            np.savez_compressed(folder / "federation.npz", allow_pickle=False, **known)
             write_rounds(folder / "rounds.csv", running.records)
 
     def on_round(self, simulation: Simulation, played: list[tuple[Running, RoundRecord]]) -> None:
