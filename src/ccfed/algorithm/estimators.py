@@ -62,7 +62,8 @@ class Estimator:
     `estimate(view)` gives the skippers' moves. `needs_past`: a client that has never trained must train. `keeps`: the
     number of vectors of model size that a client's past takes. `note(view)`, if given, is called for the clients that
     have just trained, with their past as it was before and their new moves as `view.trained_moves` (in the same
-    order), and returns [trained, `state_size`] numbers to keep for later.
+    order), and returns [trained, `state_size`] numbers to keep for later. `uses_trained_from=False` promises that
+    neither looks at `trained_from` or `last_model`, so that no old global models are kept.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Estimator:
     keeps: int = 1
     note: Callable[[View], Tensor] | None = None
     state_size: int = 0
+    uses_trained_from: bool = True
 
 
 def as_estimator(rule: Estimator | Callable[[View], Tensor | None]) -> Estimator:
@@ -82,12 +84,12 @@ def as_estimator(rule: Estimator | Callable[[View], Tensor | None]) -> Estimator
 
 def nothing() -> Estimator:
     """A skipper stays silent: the mean is over those who trained."""
-    return Estimator("nothing", lambda view: None, needs_past=False, keeps=0)
+    return Estimator("nothing", lambda view: None, needs_past=False, keeps=0, uses_trained_from=False)
 
 
 def last_move() -> Estimator:
     """A skipper repeats the move of its last training: CC-FedAvg."""
-    return Estimator("last move", lambda view: view.last_move)
+    return Estimator("last move", lambda view: view.last_move, uses_trained_from=False)
 
 
 def last_model() -> Estimator:

@@ -33,7 +33,7 @@ class History:
 
     Moves are [parameters] vectors in one of two tables, the clients' or the server's. The model a client trained from
     is the global model of that round, so one copy a round serves all who trained then; it is let go when none of them
-    needs it.
+    needs it, and not kept at all where no estimator looks at it (`keeps_origins`).
     """
 
     def __init__(
@@ -44,10 +44,11 @@ class History:
         keeps: int = 1,
         store_dtype: torch.dtype | None = None,
         space: Space | None = None,
+        keeps_origins: bool = True,
     ) -> None:
         clients, width = len(on_server), len(like)
-        dtype = store_dtype or like.dtype
-        self.on_server, self.like, self.keeps = on_server, like, keeps
+        dtype = self.stored_as = store_dtype or like.dtype
+        self.on_server, self.like, self.keeps, self._keeps_origins = on_server, like, keeps, keeps_origins
         self._on_clients = Rows(clients, width, dtype, like.device, space)
         self._at_server = Rows(clients, width, dtype, like.device, space)
         self._states = Rows(clients, state_size, like.dtype, like.device, space) if state_size else None
@@ -67,12 +68,7 @@ class History:
         """`clients` (int64 [C]) trained in `round` from `model` and made `moves` [C, parameters]."""
         if len(clients) == 0:
             return
-        there = self.on_server[clients]
-        for table, mask in ((self._at_server, there), (self._on_clients, ~there)):
-            if mask.all():
-                table.put(clients, moves)
-            elif mask.any():
-                table.put(clients[mask], moves[mask.to(moves.device)])
+        self._put_moves(clients, moves)
         if self._states is not None and states is not None:
             self._states.put(clients, states)
         before, counts = self._round[clients].unique(return_counts=True)
@@ -80,19 +76,22 @@ class History:
             if old >= 0:
                 self._users[old] -= count
                 if self._users[old] == 0:
-                    del self._users[old], self._models[old]
+                    del self._users[old]
+                    self._models.pop(old, None)
         self._round[clients] = round
-        self._models[round] = model.clone()
+        if self._keeps_origins:
+            self._models[round] = model.clone()
         self._users[round] = len(clients)
 
-    def last_moves(self, clients: Tensor) -> Tensor:
-        """The last move of each of `clients`, wherever it is kept: [C, parameters], zeros where there is none."""
-        there = self.on_server[clients]
+    def last_moves(self, clients: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """The last move of each of `clients`, wherever it is kept: [C, parameters] as `dtype` (default: the model's),
+        zeros where there is none."""
+        there, dtype = self.on_server[clients], dtype or self.like.dtype
         if there.all():
-            return self._at_server.get(clients, self.like.dtype)
+            return self._at_server.get(clients, dtype)
         if not there.any():
-            return self._on_clients.get(clients, self.like.dtype)
-        moves = self.like.new_empty(len(clients), len(self.like))
+            return self._on_clients.get(clients, dtype)
+        moves = self.like.new_empty(len(clients), len(self.like), dtype=dtype)
         for table, mask in ((self._at_server, there), (self._on_clients, ~there)):
             moves[mask.to(moves.device)] = table.get(clients[mask], moves.dtype)
         return moves
@@ -101,6 +100,8 @@ class History:
         """The global model each of `clients` last trained from: [C, parameters], zeros where there is none."""
         if len(clients) == 0:
             return self.like.new_empty(0, len(self.like))
+        if not self._keeps_origins:
+            raise ValueError("the estimator asks for trained_from, but was made with uses_trained_from=False")
         rounds, which = self._round[clients].unique(return_inverse=True)
         none = torch.zeros_like(self.like)
         models = torch.stack([self._models[r] if r >= 0 else none for r in rounds.tolist()])
@@ -121,21 +122,42 @@ class History:
         each = self.keeps * self._on_clients.width * self._on_clients.dtype.itemsize
         return each * self._on_clients.filled, each * self._at_server.filled
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything needed to go on later, as named tensors."""
-        owners = self.owners()
-        out = {"round": self._round, "owners": owners, "moves": self.last_moves(owners)}
-        out |= {f"model-{r}": model for r, model in self._models.items()}
+    def past_of(self, clients: Tensor) -> dict[str, Tensor]:
+        """What is kept of `clients` (int64 [C], all with a past), as named tensors of C rows: `clients`, `round`,
+        `moves` as they are stored, and `states` where the estimator notes something."""
+        past = {"clients": clients, "round": self._round[clients], "moves": self.last_moves(clients, self.stored_as)}
         if self._states is not None:
-            out["states"] = self.states(owners)
-        return out
+            past["states"] = self.states(clients)
+        return past
 
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Takes back what `tensors` gave, into a fresh History."""
-        rounds, owners, moves = tensors["round"], tensors["owners"], tensors["moves"]
-        for r in rounds[owners].unique().tolist():
-            here = rounds[owners] == r
-            states = tensors["states"][here] if "states" in tensors else None
-            model = tensors[f"model-{r}"].to(self.like.device)
-            states = None if states is None else states.to(self.like.device)
-            self.remember(r, model, owners[here], moves[here].to(self.like.device), states)
+    @property
+    def origins(self) -> dict[int, Tensor]:
+        """The global models [parameters] that some client last trained from, by round."""
+        return dict(self._models)
+
+    def put_back(self, past: dict[str, Tensor]) -> None:
+        """Takes what `past_of` gave; a client's last is kept. `put_back_origins` must follow."""
+        clients = past["clients"]
+        self._put_moves(clients, past["moves"].to(self.like.device))
+        if self._states is not None:
+            self._states.put(clients, past["states"].to(self.like.device))
+        self._round[clients] = past["round"]
+
+    def put_back_origins(self, origins: dict[int, Tensor]) -> None:
+        """Takes what `origins` gave, when all pasts are put back; models that nobody needs are let go."""
+        rounds, counts = self._round[self.owners()].unique(return_counts=True)
+        self._users = dict(zip(rounds.tolist(), counts.tolist(), strict=True))
+        self._models = {r: origins[r].to(self.like.device) for r in self._users} if self._keeps_origins else {}
+
+    def stored_bytes(self) -> int:
+        """The bytes that all pasts take in this process, models trained from not counted."""
+        tables = [self._on_clients, self._at_server, *([self._states] if self._states is not None else [])]
+        return sum(table.filled * table.width * table.dtype.itemsize for table in tables)
+
+    def _put_moves(self, clients: Tensor, moves: Tensor) -> None:
+        there = self.on_server[clients]
+        for table, mask in ((self._at_server, there), (self._on_clients, ~there)):
+            if mask.all():
+                table.put(clients, moves)
+            elif mask.any():
+                table.put(clients[mask], moves[mask.to(moves.device)])

@@ -5,18 +5,21 @@ devices, and takes the moves back, so that a host can train the clients of many 
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from ccfed.algorithm import costs
-from ccfed.algorithm.estimators import View
+from ccfed.algorithm.estimators import Estimator, View
 from ccfed.algorithm.history import History, kept_on_server
 from ccfed.algorithm.methods import Method
 from ccfed.algorithm.rows import Space
 from ccfed.algorithm.schedules import Moment
-from ccfed.algorithm.server import ServerState
+from ccfed.algorithm.server import ServerState, mean
+
+AT_ONCE_BYTES = 2**30
+"""Estimates that take more memory than this enter the mean piece by piece (MIFA, which asks everyone)."""
 
 
 @dataclass
@@ -62,7 +65,8 @@ def start(
     """The state before round 0, for `clients` clients and the first global model x_0 [parameters]."""
     rule = method.estimator
     on_server = kept_on_server(method.keep, clients, method.on_server)
-    return State(model, History(on_server, model, rule.state_size, rule.keeps, store_dtype, space))
+    history = History(on_server, model, rule.state_size, rule.keeps, store_dtype, space, rule.uses_trained_from)
+    return State(model, history)
 
 
 def play(
@@ -99,9 +103,13 @@ def play(
     if method.speaks_for == "everyone":
         everyone = history.owners()
         skips = everyone[~torch.isin(everyone, trained)]
-    estimates = None
-    if len(skips):
-        estimates = rule.estimate(View(t, rounds, x, skips, trained, moves, history))
+    view = View(t, rounds, x, skips, trained, moves, history)
+    estimates = move = None
+    if len(skips) * x.nbytes > AT_ONCE_BYTES and method.server.combine is mean:
+        move = _mean_in_pieces(rule, view, weights)
+    elif len(skips):
+        estimates = rule.estimate(view)
+    estimated = ~trains & (estimates is not None or move is not None)
     notes = None
     if rule.note is not None and len(trained):
         notes = rule.note(View(t, rounds, x, trained, trained, moves, history))
@@ -113,19 +121,40 @@ def play(
     if estimates is not None:
         _check_estimates(rule.name, estimates, len(skips), len(x))
         speakers, spoken = _in_order(torch.cat([trained, skips]), torch.cat([moves, estimates.to(moves.dtype)]))
-    if len(speakers):
+    if move is None and len(speakers):
         shares = None if weights is None else weights[speakers]
-        full = method.work(method.budget(speakers), steps)
-        move = method.server.combine(spoken, shares, full)
+        move = method.server.combine(spoken, shares, method.work(method.budget(speakers), steps))
+    if move is not None:
         state.model, state.server = method.server.advance(x, move, state.server)
     state.round = t + 1
 
-    estimated = ~trains & (estimates is not None)
     model_bytes = len(x) * x.element_size()
     traffic = costs.traffic(
         model_bytes, trains, trains | estimated, history.on_server[selected], method.schedule.foreseeable
     )
     return Outcome(t, selected, trains, estimated, own_steps, traffic)
+
+
+def _mean_in_pieces(rule: Estimator, view: View, weights: Tensor | None) -> Tensor | None:
+    """The mean over the trained and over estimates for `view.clients` that are too many to be held at once:
+    [parameters]; None if the estimator keeps silent."""
+    x, total, whole = view.model, torch.zeros_like(view.model, dtype=torch.float64), 0.0
+
+    def add(clients: Tensor, moves: Tensor) -> None:
+        nonlocal total, whole
+        share = torch.ones(len(clients), dtype=torch.float64) if weights is None else weights[clients]
+        total = total + share.to(moves.device, moves.dtype) @ moves
+        whole += float(share.sum())
+
+    if len(view.trained_clients):
+        add(view.trained_clients, view.trained_moves)
+    for clients in view.clients.split(max(1, AT_ONCE_BYTES // x.nbytes)):
+        estimates = rule.estimate(replace(view, clients=clients))
+        if estimates is None:
+            return None
+        _check_estimates(rule.name, estimates, len(clients), len(x))
+        add(clients, estimates.to(x.dtype))
+    return (total / whole).to(x.dtype)
 
 
 def _in_order(clients: Tensor, moves: Tensor) -> tuple[Tensor, Tensor]:

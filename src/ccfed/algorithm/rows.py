@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import mmap
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,11 +13,24 @@ from torch import Tensor
 BLOCK_BYTES = 64 * 2**20
 
 
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Rows [rows, width] of a table; `mapping` if they lie in a memory-mapped file."""
+
+    rows: Tensor
+    mapping: mmap.mmap | None = None
+
+    def release(self) -> None:
+        """Gives the memory of a file's pages back: the system keeps or writes them, and this process stays small."""
+        if self.mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self.mapping.madvise(mmap.MADV_DONTNEED)
+
+
 @dataclass
 class Space:
     """Where blocks of vectors may lie: on the device, then in host memory, then in files under `folder`.
 
-    `device_bytes` and `host_bytes` are what may still be used; each block goes to the first place with room for it.
+    `device_bytes` and `host_bytes` are what may be used; each block goes to the first place with room for it.
     Without a folder the host takes what is left over. Several tables may share one Space.
     """
 
@@ -25,27 +40,44 @@ class Space:
     used: dict[str, int] = field(default_factory=lambda: {"device": 0, "host": 0, "file": 0})
     _names: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    def block(self, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """An unwritten tensor [rows, width] in the first place that has room."""
+    def block(self, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Block:
+        """An unwritten block [rows, width] in the first place that has room."""
         size = rows * width * dtype.itemsize
         if self.used["device"] + size <= self.device_bytes:
             self.used["device"] += size
-            return torch.empty(rows, width, dtype=dtype, device=device)
+            return Block(torch.empty(rows, width, dtype=dtype, device=device))
         if self.folder is None or self.used["host"] + size <= self.host_bytes:
             self.used["host"] += size
-            return torch.empty(rows, width, dtype=dtype)
+            return Block(torch.empty(rows, width, dtype=dtype))
+        mapping = _mapped_file(self.folder, next(self._names), size)
         self.used["file"] += size
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"block-{next(self._names)}.bin"
-        block = torch.from_file(str(path), shared=True, size=rows * width, dtype=dtype).view(rows, width)
-        path.unlink()  # the mapping holds the file; nothing is left behind, whatever ends the process
-        return block
+        return Block(torch.frombuffer(mapping, dtype=dtype).view(rows, width), mapping)
 
     def describe(self) -> str:
         """Such as '120 MB on the device, 3 MB in host memory'."""
         names = {"device": "on the device", "host": "in host memory", "file": "in memory-mapped files"}
         parts = [f"{self.used[place] / 1e6:.0f} MB {names[place]}" for place in names if self.used[place]]
         return ", ".join(parts) or "nothing"
+
+
+def _mapped_file(folder: Path, number: int, size: int) -> mmap.mmap:
+    """A file of `size` bytes without a name: the mapping holds it, so nothing is left behind, whatever ends the
+    process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"block-{os.getpid()}-{number}.bin"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        path.unlink()
+        if hasattr(os, "posix_fallocate"):
+            # A disk that is too full says so now; a write into a hole of a mapped file would end the process.
+            os.posix_fallocate(descriptor, 0, size)
+        else:
+            os.ftruncate(descriptor, size)
+        return mmap.mmap(descriptor, size)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        os.close(descriptor)
 
 
 class Rows:
@@ -58,7 +90,7 @@ class Rows:
         self.space = space or Space()
         self.slots = torch.full((clients,), -1, dtype=torch.int64)  # on the host: who is where is decided there
         self.filled = 0
-        self._blocks: list[Tensor] = []
+        self._blocks: list[Block] = []
         self._block_rows = max(1, min(BLOCK_BYTES // max(1, width * dtype.itemsize), clients))
 
     def has(self, clients: Tensor) -> Tensor:
@@ -68,33 +100,36 @@ class Rows:
     def put(self, clients: Tensor, values: Tensor) -> None:
         """Writes `values` [C, width] as the vectors of `clients` (int64 [C], each once)."""
         new = clients[~self.has(clients)]
+        while len(self._blocks) * self._block_rows < self.filled + len(new):
+            self._blocks.append(self.space.block(self._block_rows, self.width, self.dtype, self.device))
         self.slots[new] = torch.arange(self.filled, self.filled + len(new))
         self.filled += len(new)
-        while len(self._blocks) * self._block_rows < self.filled:
-            self._blocks.append(self.space.block(self._block_rows, self.width, self.dtype, self.device))
         for block, here, within in self._places(clients):
-            target = self._blocks[block]
+            target = block.rows
             target[within.to(target.device)] = values[here.to(values.device)].to(target.device, self.dtype)
+            block.release()
 
     def get(self, clients: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """The vectors of `clients`, on the device: [C, width], as `dtype` (default: as stored); zeros where there is
         none."""
         out = torch.zeros(len(clients), self.width, dtype=dtype or self.dtype, device=self.device)
         for block, here, within in self._places(clients):
-            source = self._blocks[block]
+            source = block.rows
             out[here.to(self.device)] = source[within.to(source.device)].to(self.device, out.dtype)
+            block.release()
         return out
 
     def owners(self) -> Tensor:
         """The clients that have a vector, ascending: int64."""
         return (self.slots >= 0).nonzero().flatten()
 
-    def _places(self, clients: Tensor) -> list[tuple[int, Tensor, Tensor]]:
-        """For every block that holds some of `clients`: its number, which of them, and their rows in it."""
+    def _places(self, clients: Tensor) -> list[tuple[Block, Tensor, Tensor]]:
+        """For every block that holds some of `clients`: the block, which of them, and their rows in it."""
         slots = self.slots[clients]
-        block_of = slots // self._block_rows
+        order = slots.argsort(stable=True)
+        order = order[int((slots < 0).sum()) :]
+        blocks, counts = (slots[order] // self._block_rows).unique_consecutive(return_counts=True)
         return [
-            (block, (here := (block_of == block).nonzero().flatten()), slots[here] % self._block_rows)
-            for block in block_of.unique().tolist()
-            if block >= 0
+            (self._blocks[block], here, slots[here] % self._block_rows)
+            for block, here in zip(blocks.tolist(), order.split(counts.tolist()), strict=True)
         ]

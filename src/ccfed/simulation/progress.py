@@ -2,14 +2,18 @@
 
 import sys
 import time
+from collections.abc import Callable
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.table import Column
+from rich.text import Text
 
 from ccfed.simulation.loop import Simulation
 from ccfed.simulation.running import RoundRecord, Running
 
 LINES = 10  # plain lines in a whole run
+WIDE = 76  # columns from which the terminal also shows who trained
 
 
 class ShowProgress:
@@ -18,7 +22,6 @@ class ShowProgress:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
         self._bar: Progress | None = None
-        self._task: TaskID | None = None
         self._began, self._from, self._rounds = 0.0, 0, 0
 
     def on_start(self, simulation: Simulation) -> None:
@@ -28,41 +31,70 @@ class ShowProgress:
         self._rounds = max(r.experiment.rounds for r in simulation.running)
         if self.console.is_terminal:
             self._bar = Progress(
-                TextColumn("round"),
-                MofNCompleteColumn(),
-                BarColumn(),
-                TextColumn("{task.description}"),
-                TimeRemainingColumn(),
-                TextColumn("left"),
+                TextColumn("round {task.completed:.0f}/{task.total:.0f}", table_column=Column(no_wrap=True)),
+                BarColumn(bar_width=max(8, min(32, self.console.width // 5))),
+                TextColumn("{task.description}", table_column=Column(no_wrap=True, ratio=1, overflow="ellipsis")),
+                TimeLeft(self._time_left),
                 console=self.console,
+                expand=True,
             )
             self._bar.start()
-            self._task = self._bar.add_task("starting", total=self._rounds, completed=self._from)
+            self._bar.add_task("starting", total=self._rounds, completed=self._from)
 
     def on_round(self, simulation: Simulation, played: list[tuple[Running, RoundRecord]]) -> None:
         """Moves the bar on, or prints a line every tenth of the way."""
         done = played[0][1].round + 1
-        text = _state_of(played)
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, description=text)
+        if self._bar is not None:
+            text = state_of(played, short=self.console.width < WIDE)
+            self._bar.update(self._bar.task_ids[0], completed=done, description=text)
         elif done == self._rounds or done % max(1, self._rounds // LINES) == 0:
-            took = time.perf_counter() - self._began
-            left = took / (done - self._from) * (self._rounds - done)
-            print(f"round {done}/{self._rounds}: {text}, {left:.0f} s left", file=sys.stderr, flush=True)
+            left = f", {self._time_left(done)} left" if done < self._rounds else ""
+            print(f"round {done}/{self._rounds}: {state_of(played)}{left}", file=sys.stderr, flush=True)
 
     def on_end(self, simulation: Simulation) -> None:
-        """Takes the bar away."""
+        """Leaves the bar as it stands."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
+    def _time_left(self, done: int) -> str:
+        took = time.perf_counter() - self._began
+        if done <= self._from:
+            return "…"
+        return in_time(took / (done - self._from) * (self._rounds - done) if done < self._rounds else took)
 
-def _state_of(played: list[tuple[Running, RoundRecord]]) -> str:
+
+class TimeLeft(ProgressColumn):
+    """The time left, or in the end the time that it took."""
+
+    def __init__(self, time_at: Callable[[int], str]) -> None:
+        super().__init__(Column(no_wrap=True, justify="right"))
+        self._time_at = time_at
+
+    def render(self, task: Task) -> Text:
+        """Such as '12 s left'."""
+        return Text(f"{self._time_at(int(task.completed))} {'took' if task.finished else 'left'}")
+
+
+def state_of(played: list[tuple[Running, RoundRecord]], short: bool = False) -> str:
+    """The accuracy after a round and, unless `short`, who trained: of one federation, or over all of them."""
     records = [record for _, record in played]
-    trained, estimated = sum(r.trained for r in records), sum(r.estimated for r in records)
     if len(played) == 1:
-        accuracy = f"accuracy {records[0].accuracy:.1f} %"
+        text = f"accuracy {records[0].accuracy:.1f} %"
     else:
         worst, best = min(r.accuracy for r in records), max(r.accuracy for r in records)
-        accuracy = f"{len(played)} federations, accuracy {worst:.1f} to {best:.1f} %"
-    return f"{accuracy}, {trained} trained, {estimated} estimated"
+        text = f"{len(played)} federations, accuracy {worst:.1f} to {best:.1f} %"
+    if short:
+        return text
+    return f"{text}, {sum(r.trained for r in records)} trained, {sum(r.estimated for r in records)} estimated"
+
+
+def in_time(seconds: float) -> str:
+    """A length of time as one reads it: 12 s, 3 min 20 s, 2 h 05 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

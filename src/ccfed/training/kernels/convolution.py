@@ -293,8 +293,8 @@ def convolve(
     """Each job's convolution: x [J, B, C, H, W], weight [J, O, C, h, w], bias [J, O] to [J, B, O, rows, columns].
 
     Float32, float16 or bfloat16 on a GPU; sums in float32. Differentiable once in all three, and `torch.func.vmap` adds
-    its dimension to the jobs. The order in which a weight gradient is summed depends on the number of jobs; nothing else
-    of a job's result depends on the others.
+    its dimension to the jobs. The order in which a weight gradient is summed depends on the number of jobs; nothing
+    else of a job's result depends on the others.
     """
     out = cast(Tensor, _Convolve.apply(x, weight, (stride, padding, dilation, precision)))
     return out if bias is None else out + bias[:, None, :, None, None]

@@ -107,9 +107,9 @@ class Fused:
     def run(self, params: Tensor, work: Work) -> Tensor:
         """Makes job j's `work.steps[j]` steps of SGD on `params[j]` (float32 [J, P], contiguous, changed in place).
 
-        Returns float32 [J]: the sum over a job's steps of the mean training loss before the step. No synchronisation with
-        the host. A job's result does not depend on which jobs run beside it. The buffers of convolutional networks are
-        kept for the next call; for J jobs of batches of B images they take about as much as 2 J B prepared images.
+        Returns float32 [J]: the sum over a job's steps of the mean training loss before the step. The host does not
+        wait. A job's result does not depend on which jobs run beside it. The buffers of convolutional networks are kept
+        for the next call; for J jobs of batches of B images they take about as much as 2 J B prepared images.
         """
         if isinstance(self.model, Perceptron):
             return perceptron_steps(params, self.model, work, self.precision)

@@ -70,9 +70,9 @@ class Stepper:
     """Static buffers for the steps of up to J jobs at once, and the CUDA graph that runs `unroll` steps of all of them.
 
     Made from a first `work`, whose J and K it takes as the most it will ever be given, and whose `x`, `y`, B and
-    `inputs` it keeps. `run` makes all steps. Without CUDA (Triton's interpreter), or with `graph=False`, the same kernels
-    are launched one by one. `groups` is the number of parts in which weight gradients are summed: a job's result depends
-    on it, but on nothing that shares the batch.
+    `inputs` it keeps. `run` makes all steps. Without CUDA (Triton's interpreter), or with `graph=False`, the same
+    kernels are launched one by one. `groups` is the number of parts in which weight gradients are summed: a job's
+    result depends on it, but on nothing that shares the batch.
     """
 
     def __init__(
