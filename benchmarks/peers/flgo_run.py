@@ -9,17 +9,16 @@ import tempfile
 from pathlib import Path
 
 import torchvision_names  # noqa: F401
-from torch import Tensor
-from workload import Stopwatch, from_command_line, partition
-from workload_torch import batches
-
-import flgo
+from flgo import gen_benchmark_from_file, gen_task_by_, init
 from flgo.algorithm.fedbase import BasicClient, BasicServer
 from flgo.benchmark.partition import BasicPartitioner
 from flgo.benchmark.toolkits.cv.classification import FromDatasetPipe
 from flgo.experiment.logger.simple_logger import SimpleLogger
+from torch import Tensor
+from workload import Stopwatch, from_command_line, partition
+from workload_torch import batches
 
-# The FLGo of today overrides how a sample is fetched; the PyTorch of today asks that fetching a batch is overridden too.
+# FLGo says how one sample is fetched; the PyTorch of today asks that it says so for a batch too.
 FromDatasetPipe.TaskDataset.__getitems__ = lambda self, indices: [self[i] for i in indices]
 
 workload = from_command_line()
@@ -35,7 +34,7 @@ class Clients(BasicPartitioner):
         return [mine.tolist() for mine in partition(workload)]
 
 
-class fedavg:  # noqa: N801
+class FedAvg:
     """FLGo's FedAvg (its basic server and client), the client reading the batches that all peers read."""
 
     Server = BasicServer
@@ -49,7 +48,7 @@ class fedavg:  # noqa: N801
 
 
 class Lap(SimpleLogger):
-    """FLGo's simple logger, which evaluates each round; then the watch is stopped. The first call comes before round 1."""
+    """FLGo's simple logger, which evaluates before the first round and after each; then the watch is stopped."""
 
     rounds = -1
 
@@ -65,10 +64,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         sys.path.insert(0, folder)
-        name = flgo.gen_benchmark_from_file("shared_workload", str(here / "flgo_task.py"))
+        name = gen_benchmark_from_file("shared_workload", str(here / "flgo_task.py"))
         benchmark = importlib.import_module(name)
         benchmark.visualize = lambda *_: None  # a picture of 100 clients takes minutes
-        flgo.gen_task_by_(benchmark, Clients(), task_path="task")
+        gen_task_by_(benchmark, Clients(), task_path="task")
         options = {
             "num_rounds": workload.rounds,
             "num_steps": workload.steps,
@@ -81,7 +80,7 @@ def main() -> None:
             "no_tqdm": True,
         }
         watch.start()
-        flgo.init("task", fedavg, options, Logger=Lap).run()
+        init("task", FedAvg, options, Logger=Lap).run()
         watch.report()
 
 
