@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from workload import Stopwatch, Workload, from_command_line
-from workload_torch import accuracy, batches, model
-
 import nvflare.client as flare
+import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
+from workload import Stopwatch, Workload, from_command_line
+from workload_torch import accuracy, batches, model
 
 
 class Net(torch.nn.Module):

@@ -8,11 +8,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from nvflare_client import MeanAndLap
-from workload import from_command_line
-
 from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
 from nvflare.recipe import SimEnv
+from nvflare_client import MeanAndLap
+from workload import from_command_line
 
 if __name__ == "__main__":
     workload = from_command_line()

@@ -94,7 +94,8 @@ def choice(key: Tensor, n: int, k: int) -> Tensor:
 
 
 def keep_mask(key: Tensor, n: int, drop: float) -> Tensor:
-    """Dropout's choice for `n` units: bool, shape [*key.shape, n], True with probability 1 - drop (in steps of 1/65536).
+    """Dropout's choice for `n` units: bool, shape [*key.shape, n], True with probability 1 - drop (in steps of
+    1/65536).
 
     One draw of 64 bits serves four units, lowest bits first, so that dropout costs little beside the layer it follows.
     """

@@ -10,6 +10,12 @@ from ccfed.cli.failures import Failure
 COMMANDS = {
     "run": ("ccfed.cli.run", "simulate one federation"),
     "compare": ("ccfed.cli.compare", "simulate the same federation under several methods and seeds"),
+    "report": ("ccfed.cli.report", "make one HTML page of one or several runs"),
+    "reproduce": ("ccfed.cli.reproduce", "run and draw a table or figure of the paper beside its own numbers"),
+    "theory": ("ccfed.cli.theory", "the paper's convergence bound for given constants"),
+    "data": ("ccfed.cli.data", "list, fetch and check data sets"),
+    "flower": ("ccfed.cli.flower", "real devices: write a Flower app, go on with a run"),
+    "bench": ("ccfed.cli.bench", "measure the training engines on this machine"),
 }
 
 

@@ -100,7 +100,7 @@ def simulate_into(
                 experiments,
                 device=settings.device,
                 engine=settings.engine,
-                tf32=settings.tf32,
+                precision=settings.precision,
                 observers=[RunFolders(folders), ShowProgress()],
                 say=say,
             )

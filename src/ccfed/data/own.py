@@ -178,7 +178,7 @@ def _labels(which: str, array: np.ndarray[Any, Any], classes: Sequence[str] | No
         if unknown:
             raise ValueError(f"{which} has the label {unknown[0]!r}, which is none of the {len(number)} classes")
         return torch.tensor([number[str(word)] for word in array], dtype=torch.int64)
-    whole = array.astype(np.int64) if array.dtype.kind in "iubf" else None
+    whole = array.astype(np.int64) if array.dtype.kind in "iubf" and np.isfinite(array).all() else None
     if whole is None or not np.array_equal(whole, array):
         raise ValueError(f"{which} is of type {array.dtype}: labels are whole numbers from 0 upwards, or words")
     top = int(whole.max())

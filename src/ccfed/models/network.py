@@ -35,8 +35,8 @@ class Network:
         for name, part in module.named_modules():
             if isinstance(part, nn.modules.batchnorm._NormBase) and part.track_running_stats:
                 raise ValueError(
-                    f"--model has {type(part).__name__} with running statistics at {name or 'its root'!r}, which are no "
-                    "parameters and would be lost between rounds: use GroupNorm, or track_running_stats=False"
+                    f"--model has {type(part).__name__} with running statistics at {name or 'its root'!r}, which are "
+                    "no parameters and would be lost between rounds: use GroupNorm, or track_running_stats=False"
                 )
         parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         kinds = {p.dtype for p in parameters.values()}

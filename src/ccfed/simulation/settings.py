@@ -87,8 +87,8 @@ class Settings:
     """auto (a GPU where there is one), cpu or cuda."""
     engine: str = "auto"
     """How clients are trained: one-by-one (the reference), together (all at once), or auto (measures and says)."""
-    tf32: bool = False
-    """Let a GPU round the factors of matrix products to TF32: faster, and slightly different results."""
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    """How exactly a GPU multiplies matrices: tf32 and bfloat16 are faster, with slightly different results."""
     history_memory: str = "auto"
     """Memory for the clients' pasts before they move on: device, host, or sizes such as 8GB,16GB (device, host; the
     rest goes to a memory-mapped file)."""

@@ -15,7 +15,7 @@ from ccfed.models.network import Maker, find_model
 from ccfed.simulation.experiment import Experiment
 from ccfed.simulation.loop import Observer, Simulation
 from ccfed.simulation.results import Run, Runs
-from ccfed.training import Engine, Jobs, Task
+from ccfed.training import Engine, Jobs, Precision, Task
 from ccfed.training.choose import choose
 
 log = logging.getLogger("ccfed")
@@ -35,7 +35,7 @@ def simulate(
     seeds: Iterable[int] = (0,),
     device: str = "auto",
     engine: str = "auto",
-    tf32: bool = False,
+    precision: Precision = "float32",
     observers: Sequence[Observer] = (),
 ) -> Runs:
     """Simulates every method with every seed, all side by side, and returns their results.
@@ -59,7 +59,7 @@ def simulate(
         for method in chosen
         for seed in seeds
     ]
-    return run(experiments, device=device, engine=engine, tf32=tf32, observers=observers)
+    return run(experiments, device=device, engine=engine, precision=precision, observers=observers)
 
 
 def run(
@@ -67,7 +67,7 @@ def run(
     *,
     device: str = "auto",
     engine: str = "auto",
-    tf32: bool = False,
+    precision: Precision = "float32",
     observers: Sequence[Observer] = (),
     space: Space | None = None,
     store_dtype: torch.dtype | None = None,
@@ -82,7 +82,7 @@ def run(
     place = find_device(device)
 
     def make_engine(task: Task, jobs: Jobs) -> Engine:
-        return choose(task, jobs, engine, say, tf32)
+        return choose(task, jobs, engine, say, precision)
 
     finished: dict[int, Run] = {}
     for group in groups(experiments):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from ccfed.training.engine import Engine, Jobs, Task
+from ccfed.training.engine import Engine, Jobs, Precision, Task
 from ccfed.training.one_by_one import OneByOne
 from ccfed.training.together import Together
 
@@ -13,19 +13,19 @@ TRIAL_STEPS = 3
 TRIAL_JOBS = 16
 
 
-def choose(task: Task, jobs: Jobs, wanted: str, say: Callable[[str], None], tf32: bool = False) -> Engine:
+def choose(task: Task, jobs: Jobs, wanted: str, say: Callable[[str], None], precision: Precision = "float32") -> Engine:
     """The engine called `wanted`; for "auto", measures the candidates on the first steps of some of `jobs` and says
     so."""
     if wanted == "one-by-one":
         return OneByOne(task)
     if wanted == "together":
-        return Together(task, tf32)
+        return Together(task, precision)
     if len(jobs) == 0:
-        return Together(task, tf32)
+        return Together(task, precision)
     trial = _shortened(jobs)
     speeds: dict[str, float] = {}
     engines: dict[str, Engine] = {}
-    for make in (lambda: Together(task, tf32), lambda: OneByOne(task)):
+    for make in (lambda: Together(task, precision), lambda: OneByOne(task)):
         try:
             engine = make()
             engine.train(trial)  # warms up

@@ -1,13 +1,16 @@
 """What an engine is given and what it gives back: the door between the simulation and the ways of training."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from ccfed.data.inputs import Inputs
 from ccfed.models.network import Network
+
+Precision = Literal["float32", "tf32", "bfloat16"]
+"""How exactly a GPU multiplies matrices while it trains; parameters and sums are float32 in all three."""
 
 
 @dataclass(frozen=True, eq=False)

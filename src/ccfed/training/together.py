@@ -11,7 +11,7 @@ from torch import Tensor
 from ccfed.training import batches
 from ccfed.training.anymodule import AnyModule
 from ccfed.training.chain import Chain
-from ccfed.training.engine import Jobs, Task, Trained
+from ccfed.training.engine import Jobs, Precision, Task, Trained
 from ccfed.training.layers import Layer, chain_of
 from ccfed.training.stepping import Stepper
 
@@ -27,11 +27,11 @@ class Together:
 
     name = "together"
 
-    def __init__(self, task: Task, tf32: bool = False) -> None:
+    def __init__(self, task: Task, precision: Precision = "float32") -> None:
         self.task = task
         self.on_cpu = task.device.type == "cpu"
         self.cores = torch.get_num_threads() if self.on_cpu else 1
-        self.steppers = [make_stepper(_own_copy(task) if i else task, tf32) for i in range(self.cores)]
+        self.steppers = [make_stepper(_own_copy(task) if i else task, precision) for i in range(self.cores)]
         self.piece = JOBS_IN_CACHE if self.on_cpu else 2**30
         self.how = self.steppers[0].name
 
@@ -86,7 +86,7 @@ class Together:
             return self.steppers[0].evaluate(models)
 
 
-def make_stepper(task: Task, tf32: bool = False) -> Stepper:
+def make_stepper(task: Task, precision: Precision = "float32") -> Stepper:
     """The fastest stepper that can run the task's network: by hand for chains of common layers, else by vmap."""
     layers = chain_of(task.network.module)
     if layers is not None and task.device.type == "cpu" and _fits(task, layers):
