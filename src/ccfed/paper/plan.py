@@ -1,0 +1,156 @@
+"""A table or figure of the paper as data: which numbers it has, which runs are behind each, what the paper says."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from ccfed.paper.published import Published
+from ccfed.simulation.settings import Settings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ccfed.paper.store import Store
+
+# These say where and how a run is made, not what comes out of it (but for rounding).
+NOT_DECISIVE = ("data_dir", "device", "engine", "precision", "history_memory", "history_dtype")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run. `probe` names what is measured on the way beside the usual ("" for nothing)."""
+
+    settings: Settings
+    probe: str = ""
+
+    @property
+    def key(self) -> str:
+        """A name made of all that decides the result: equal cells, equal keys."""
+        text = json.dumps([self.described(), self.probe], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def described(self) -> dict[str, Any]:
+        """The settings that decide the result and differ from their defaults, and the seed."""
+        defaults = Settings()
+        values = {k: v for k, v in asdict(self.settings).items() if k not in NOT_DECISIVE}
+        kept = {k: v for k, v in values.items() if v != getattr(defaults, k) or k in ("seed", "method", "data")}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in kept.items()}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One number: its place (`labels`, such as iid=0.1, method=CC-FedAvg), the runs behind it (`settings` with each of
+    `seeds`), and which number of theirs it is.
+
+    `measure` is last, best, mean_last_10, or the accuracy after so many rounds, such as "@50".
+    """
+
+    labels: tuple[tuple[str, str], ...]
+    settings: Settings
+    seeds: tuple[int, ...] = (0,)
+    measure: str = "last"
+    paper: Published | None = None
+    probe: str = ""
+
+    def label(self, name: str) -> str:
+        """The value of a label, "" if the entry has none of this name."""
+        return dict(self.labels).get(name, "")
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Its runs, one a seed."""
+        return tuple(Cell(replace(self.settings, seed=seed), self.probe) for seed in self.seeds)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A table or figure. `rows`, `columns` and `pages` name the labels that its table is laid out by.
+
+    `draw` makes the figure of what the store holds; `notes` are sentences that belong under the table; `more` writes
+    further text under it.
+    """
+
+    name: str
+    title: str
+    entries: tuple[Entry, ...]
+    draw: "Callable[[Plan, Store], Figure]"
+    rows: str = "method"
+    columns: str = "setting"
+    pages: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    more: "Callable[[Plan, Store], str] | None" = None
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """All its runs, each once."""
+        return unique(cell for entry in self.entries for cell in entry.cells)
+
+
+def unique(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    """The cells in their order, those that are the same run only once."""
+    return tuple({cell.key: cell for cell in cells}.values())
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What is left out of a plan: empty means nothing is."""
+
+    seeds: tuple[int, ...] = ()
+    rounds: int | None = None
+    steps: int | None = None
+    methods: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+
+    @property
+    def shortens(self) -> bool:
+        """Whether runs are shorter than the paper's, so that they cannot be compared with it."""
+        return self.rounds is not None or self.steps is not None
+
+
+def cut_down(plan: Plan, cut: Cut) -> Plan:
+    """The plan with only what `cut` leaves: chosen methods and settings, other seeds, shorter runs.
+
+    `cut.settings` are NAME=VALUE, with a label of the plan or a setting (iid=0.1, participation=0.2); those with the
+    same name are alternatives. An entry without that label or setting stays out.
+    """
+    asked: dict[str, set[str]] = {}
+    for text in cut.settings:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--settings has {text!r}, but each must be NAME=VALUE, such as iid=0.1")
+        asked.setdefault(name.strip().replace("-", "_"), set()).add(value.strip())
+    names = {f.name for f in fields(Settings)}
+    kept = []
+    for entry in plan.entries:
+        if cut.methods and entry.settings.method not in cut.methods:
+            continue
+        if not all(_matches(entry, name, values, names) for name, values in asked.items()):
+            continue
+        kept.append(_shortened(entry, cut))
+    return replace(plan, entries=tuple(kept))
+
+
+def _matches(entry: Entry, name: str, values: set[str], names: set[str]) -> bool:
+    labels = {key.replace("-", "_"): value for key, value in entry.labels}
+    has = {labels[name]} if name in labels else set()
+    if name in names:
+        value = getattr(entry.settings, name)
+        has.add(f"{value:g}" if isinstance(value, float) else str(value))
+    return bool(has & values)
+
+
+def _shortened(entry: Entry, cut: Cut) -> Entry:
+    settings = entry.settings
+    if cut.rounds is not None:
+        settings = replace(settings, rounds=min(cut.rounds, settings.rounds))
+    if cut.steps is not None:
+        settings = replace(settings, steps=min(cut.steps, settings.steps))
+    same = settings == entry.settings
+    return replace(entry, settings=settings, seeds=cut.seeds or entry.seeds, paper=entry.paper if same else None)
+
+
+def values_of(entries: Sequence[Entry], label: str) -> tuple[str, ...]:
+    """The values that a label takes among `entries`, in the order of their first appearance."""
+    return tuple(dict.fromkeys(entry.label(label) for entry in entries))

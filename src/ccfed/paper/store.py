@@ -1,0 +1,129 @@
+"""Finished runs on disk: one line of JSON a run in `cells.jsonl`, written when the run ends."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccfed.paper.plan import Cell, Entry
+from ccfed.simulation.running import RoundRecord
+
+FILE = "cells.jsonl"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run came to. `accuracy` (percent, two decimals) and `client_steps` have one number a round; `diverged` says
+    what happened if the rounds ended early; `extra` holds what a probe measured, `made` where and when it was run."""
+
+    key: str
+    settings: dict[str, Any]
+    rounds: int
+    accuracy: tuple[float, ...]
+    client_steps: tuple[int, ...]
+    client_steps_full: int
+    bytes_up: int
+    bytes_down: int
+    storage_client_bytes: int
+    storage_server_bytes: int
+    parameters: int
+    seconds: float
+    probe: str = ""
+    diverged: str | None = None
+    chance: float = 0.0
+    extra: dict[str, Any] = field(default_factory=dict)
+    made: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def curve(self) -> NDArray[np.float64]:
+        """Accuracy after each round: float64 [rounds]. From the round on in which it diverged, the accuracy of guessing,
+        which is what a model of NaN gives."""
+        rest = self.rounds - len(self.accuracy)
+        return np.array([*self.accuracy, *(self.chance for _ in range(rest))], dtype=np.float64)
+
+    def measure(self, which: str) -> float:
+        """The number called `which`: last, best, mean_last_10, or @n, the accuracy after n rounds."""
+        curve = self.curve
+        if which == "last":
+            return float(curve[-1])
+        if which == "best":
+            return float(curve.max())
+        if which == "mean_last_10":
+            return float(curve[-10:].mean())
+        if which.startswith("@"):
+            return float(curve[min(int(which[1:]), len(curve)) - 1])
+        raise ValueError(f"{which!r} is no measure: it must be last, best, mean_last_10 or @ROUND")
+
+
+def summed(records: list[RoundRecord]) -> dict[str, Any]:
+    """The fields of a Finished that come from its rounds."""
+    return {
+        "accuracy": tuple(round(record.accuracy, 2) for record in records),
+        "client_steps": tuple(record.client_steps for record in records),
+        "bytes_up": sum(record.bytes_up for record in records),
+        "bytes_down": sum(record.bytes_down for record in records),
+        "seconds": round(sum(record.seconds for record in records), 3),
+    }
+
+
+class Store:
+    """The finished runs in a folder. A line that was cut off by a crash is passed over, and its run made again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        self._finished: dict[str, Finished] = {}
+        if self.path.exists():
+            for line in self.path.read_bytes().splitlines():
+                run = _read(line)
+                if run is not None:
+                    self._finished[run.key] = run
+
+    def __len__(self) -> int:
+        return len(self._finished)
+
+    def __iter__(self) -> Iterator[Finished]:
+        return iter(self._finished.values())
+
+    def get(self, cell: Cell) -> Finished | None:
+        """The result of a cell, None if it has not been run."""
+        return self._finished.get(cell.key)
+
+    def missing(self, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
+        """Those of `cells` that have not been run."""
+        return tuple(cell for cell in cells if cell.key not in self._finished)
+
+    def of(self, entry: Entry) -> list[Finished]:
+        """The finished runs of an entry, in the order of its seeds."""
+        found = (self.get(cell) for cell in entry.cells)
+        return [run for run in found if run is not None]
+
+    def add(self, run: Finished) -> None:
+        """Appends a run: one write of one line, on the disk when this returns."""
+        line = json.dumps(asdict(run), separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            if file.tell() and not self._ends_with_newline():
+                line = b"\n" + line  # what a crash cut off stays a line of its own
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        self._finished[run.key] = run
+
+    def _ends_with_newline(self) -> bool:
+        with self.path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+
+
+def _read(line: bytes) -> Finished | None:
+    try:
+        values = json.loads(line)
+        values["accuracy"], values["client_steps"] = tuple(values["accuracy"]), tuple(values["client_steps"])
+        return Finished(**values)
+    except (ValueError, TypeError, KeyError):
+        return None
