@@ -195,7 +195,12 @@ def _numbered(labels: Iterable[Tensor]) -> tuple[str, ...]:
 
 def _check_inputs(inputs: Inputs, samples: Tensor) -> None:
     """Refuses inputs that cannot be applied to these samples."""
-    channels = max(len(inputs.mean), len(inputs.std))
+    means, stds = len(inputs.mean), len(inputs.std)
+    channels = max(means, stds)
+    if min(means, stds) not in (1, channels):
+        raise ValueError(f"inputs has {means} means and {stds} deviations: give as many of each, or one for all")
+    if not all(0.0 < deviation < float("inf") for deviation in inputs.std):
+        raise ValueError(f"inputs has the deviations {inputs.std}: each must be a finite number above 0")
     if channels > 1 and (samples.ndim != 4 or samples.shape[1] != channels):
         raise ValueError(
             f"inputs has {channels} means, but samples of shape {list(samples.shape[1:])} have not as many channels"
