@@ -6,21 +6,22 @@ cache, and if the files are nowhere, a download into the cache. The digits are i
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-
-import pooch
+from typing import TYPE_CHECKING
 
 from ccfed.data.dataset import Dataset
-from ccfed.data.download import Patience, fetch
 from ccfed.data.files import Found, find, read
 from ccfed.data.formats import Arrays
 from ccfed.data.inputs import Inputs
 from ccfed.data.originals import ORIGINALS, Original
 from ccfed.data.own import from_npz
+
+if TYPE_CHECKING:
+    from ccfed.data.download import Patience
 
 NAMES = ("digits", *ORIGINALS)
 """The data sets that `load` knows by name."""
@@ -71,19 +72,21 @@ def known(name: str, originals: Mapping[str, Original] = ORIGINALS) -> Original:
 
 def default_cache() -> Path:
     """The folder of the user's cache for ccfed, such as ~/.cache/ccfed."""
+    import pooch  # only who looks into the cache needs it
+
     return Path(pooch.os_cache("ccfed"))
 
 
-def places(original: Original, data_dir: str | Path | None = None, cache: Path | None = None) -> list[Path]:
-    """The folders in which the files of `original` are looked for, in this order."""
+def places(original: Original, data_dir: str | Path | None = None, cache: Path | None = None) -> Iterator[Path]:
+    """The folders in which the files of `original` are looked for, in this order (the cache is asked for last, and only if need be)."""
     option, named = ("--data-dir", data_dir) if data_dir else ("$CCFED_DATA", os.environ.get("CCFED_DATA"))
-    folders = []
     if named:
         folder = Path(named).expanduser()
         if not folder.is_dir():
             raise ValueError(f"{option} {named} is no folder: give the folder that holds the original files")
-        folders.append(folder)
-    return [*folders, *map(Path, original.system_folders), (cache or default_cache()) / original.name]
+        yield folder
+    yield from map(Path, original.system_folders)
+    yield (cache or default_cache()) / original.name
 
 
 def locate(original: Original, data_dir: str | Path | None = None, cache: Path | None = None) -> Found | None:
@@ -92,8 +95,10 @@ def locate(original: Original, data_dir: str | Path | None = None, cache: Path |
     return next((found for found in candidates if found and not found.missing), None)
 
 
-def download(original: Original, cache: Path | None = None, patience: Patience | None = None) -> Found:
+def download(original: Original, cache: Path | None = None, patience: "Patience | None" = None) -> Found:
     """Downloads `original` into the cache, unless it is there."""
+    from ccfed.data.download import fetch  # only who downloads needs its libraries
+
     folder = (cache or default_cache()) / original.name
     try:
         fetch(original, folder, patience)
