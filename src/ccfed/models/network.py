@@ -98,7 +98,7 @@ def build(maker: Maker | nn.Module, sample_shape: tuple[int, ...], classes: int,
     else:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(streams.stream(seed, "initial model")))
-            module = maker(*_arguments(maker, sample_shape, classes))
+            module = _made_by(maker, sample_shape, classes)
         if not isinstance(module, nn.Module):
             raise ValueError(f"--model is {name!r}, but it returned a {type(module).__name__}, not an nn.Module")
     return Network.of(module)
@@ -123,6 +123,17 @@ def check_fit(network: Network, example: Tensor, classes: int) -> None:
         raise ValueError(
             f"--model ({name}) gives {got} for 2 samples, but the data's {classes} classes need (2, {classes})"
         )
+
+
+def _made_by(maker: Maker, sample_shape: tuple[int, ...], classes: int) -> object:
+    """What the maker returns; whatever goes wrong in it is told as trouble with --model."""
+    try:
+        return maker(*_arguments(maker, sample_shape, classes))
+    except ValueError:
+        raise
+    except Exception as error:
+        name = getattr(maker, "__name__", type(maker).__name__)
+        raise ValueError(f"--model is {name!r}, but calling it failed: {type(error).__name__}: {error}") from error
 
 
 def _arguments(maker: Maker, sample_shape: tuple[int, ...], classes: int) -> tuple[object, ...]:

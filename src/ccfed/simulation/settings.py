@@ -3,9 +3,9 @@
 import difflib
 import math
 import tomllib
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ccfed.algorithm import budgets
 from ccfed.algorithm.history import KEEPS
@@ -181,16 +181,16 @@ class Settings:
             values = tomllib.loads(path.read_text())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ValueError(f"--config is {str(path)!r}, which cannot be read: {error}") from error
-        known = {f.name for f in fields(cls)}
-        values = {name.replace("-", "_"): value for name, value in values.items()}
-        for name, value in values.items():
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
+        kinds = get_type_hints(cls)
+        read = {}
+        for written, value in values.items():
+            name = written.replace("-", "_")
+            if name not in kinds:
+                near = difflib.get_close_matches(name, kinds, 1)
                 hint = f" (did you mean {near[0]!r}?)" if near else ""
-                raise ValueError(f"--config has {name!r}, which is no setting{hint}")
-            if isinstance(value, list):
-                values[name] = tuple(value)
-        return cls(**values)
+                raise ValueError(f"--config has {written!r}, which is no setting{hint}")
+            read[name] = _as(kinds[name], value, written)
+        return cls(**read)
 
 
 def option(name: str) -> str:
@@ -204,6 +204,23 @@ def known(name: str, value: str, allowed: Any) -> None:
         near = difflib.get_close_matches(value, allowed, 1)
         hint = f"did you mean {near[0]!r}? It" if near else "it"
         raise ValueError(f"{name} is {value!r}; {hint} must be one of {', '.join(allowed)}")
+
+
+def _as(kind: Any, value: Any, name: str) -> Any:
+    """A value from a TOML file as the setting's type; raises ValueError if it is of another."""
+    choices = get_args(kind)
+    if get_origin(kind) is Literal:
+        known(f"{name} in --config", value, choices)
+        return value
+    if get_origin(kind) is tuple:
+        values = value if isinstance(value, list) else [value]
+        return tuple(_as(choices[0], each, name) for each in values)
+    simple = next(each for each in (*choices, kind) if each is not type(None))
+    if simple is float and type(value) is int:
+        return float(value)
+    if type(value) is not simple:
+        raise ValueError(f"{name} in --config is {value!r}, but it must be of type {simple.__name__}")
+    return value
 
 
 def _toml(value: Any) -> str:
