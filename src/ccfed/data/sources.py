@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,15 +79,16 @@ def default_cache() -> Path:
 
 
 def places(original: Original, data_dir: str | Path | None = None, cache: Path | None = None) -> Iterator[Path]:
-    """The folders in which the files of `original` are looked for, in this order (the cache is asked for last, and only if need be)."""
+    """The folders in which the files of `original` are looked for, in this order; the cache only if need be."""
     option, named = ("--data-dir", data_dir) if data_dir else ("$CCFED_DATA", os.environ.get("CCFED_DATA"))
+    folders = []
     if named:
         folder = Path(named).expanduser()
         if not folder.is_dir():
             raise ValueError(f"{option} {named} is no folder: give the folder that holds the original files")
-        yield folder
-    yield from map(Path, original.system_folders)
-    yield (cache or default_cache()) / original.name
+        folders.append(folder)
+    own = ((cache or default_cache()) / name for name in (original.name,))
+    return chain(folders, map(Path, original.system_folders), own)
 
 
 def locate(original: Original, data_dir: str | Path | None = None, cache: Path | None = None) -> Found | None:
