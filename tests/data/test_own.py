@@ -214,15 +214,17 @@ def test_hugging_face_images_and_tokens() -> None:
 def test_flowers_partitioners_are_splits() -> None:
     partitioners = pytest.importorskip("flwr_datasets.partitioner", reason="the extra 'datasets' is not installed")
     digits = data.load("digits")
-    pathological = partitioners.PathologicalPartitioner(6, partition_by="label", num_classes_per_partition=2)
-    federation = digits.split(data.flower_partitioner(pathological), clients=6)
-    assert federation.describe().classes_held.tolist() == [2] * 6
+    pathological = partitioners.PathologicalPartitioner(
+        10, partition_by="label", num_classes_per_partition=2, class_assignment_mode="deterministic"
+    )
+    federation = digits.split(data.flower_partitioner(pathological), clients=10)
+    assert federation.describe().classes_held.tolist() == [2] * 10
     assert federation.split_name == "PathologicalPartitioner"
     users = np.arange(1437) % 7
     natural = partitioners.NaturalIdPartitioner(partition_by="user")
     federation = digits.split(data.flower_partitioner(natural, columns={"user": users.tolist()}), clients=7)
     assert [set(users[federation.parts[i]]) for i in range(7)] == [{i} for i in range(7)]
-    with pytest.raises(ValueError, match="--clients 5 does not fit the partitioner, which makes 6 parts"):
+    with pytest.raises(ValueError, match="--clients 5 does not fit the partitioner, which makes 10 parts"):
         digits.split(data.flower_partitioner(pathological), clients=5)
 
 

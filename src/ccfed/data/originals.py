@@ -1,7 +1,7 @@
 """The data sets that are known by name: which original files they consist of, with checksums and addresses."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ccfed.data.formats import Arrays, cifar_binary, cifar_python, idx_set
 from ccfed.data.inputs import Inputs
@@ -46,6 +46,11 @@ class Original:
     versions: tuple[Version, ...]
     downloads: tuple[Download, ...]
     system_folders: tuple[str, ...] = ()
+
+    def mirrored(self, address: str) -> "Original":
+        """This data set, downloaded from below `address` instead of the original one; the checksums stay."""
+        downloads = (replace(item, address=f"{address.rstrip('/')}/{item.file}") for item in self.downloads)
+        return replace(self, downloads=tuple(downloads))
 
 
 FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"

@@ -10,7 +10,7 @@ from ccfed.data.files import Found, find
 from ccfed.data.originals import ORIGINALS, Original
 from ccfed.data.sources import default_cache, digits, download, known, locate, places, read_or_advise
 
-State = Literal["embedded", "there", "checked", "incomplete", "missing"]
+State = Literal["embedded", "there", "checked", "damaged", "incomplete", "missing"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Status:
     """One data set's line in the list.
 
     `state`: "embedded" in the package, "there" (all files present, checksums not looked at), "checked" (checksums
-    right), "incomplete" or "missing". `place` is the folder or archive, `size` the bytes on disk (if missing: to
-    download), `note` a sentence on what is to be done, or empty.
+    right), "damaged" (a checksum is wrong), "incomplete" or "missing". `place` is the folder or archive, `size` the
+    bytes on disk (if missing: to download), `note` a sentence on what is to be done, or empty.
     """
 
     name: str
