@@ -43,7 +43,7 @@ KEPT_PASTS = ("strategy-2", "cc-fedavg", "cc-fedavg-c", "fedopt", "mifa")
 
 @dataclass
 class Played:
-    """x_1 .. x_T [T, parameters], what happened in each round, and the bytes that clients and server store in the end."""
+    """x_1 .. x_T [T, parameters], what happened in each round, and the bytes that clients and server store at last."""
 
     models: Tensor
     outcomes: list[Outcome]
