@@ -92,6 +92,8 @@ class ShowOptions:
     """With --split shards: label-sorted shards for each client."""
     alpha: float = Settings.alpha
     """With --split dirichlet: concentration; small values mean few classes a client."""
+    smallest: int = Settings.smallest
+    """With --split dirichlet: the fewest samples that a client holds."""
     seed: int = Settings.seed
     """Seed of the split."""
     config: Path | None = None

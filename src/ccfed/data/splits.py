@@ -119,13 +119,13 @@ def dirichlet(alpha: float = 0.5, smallest: int = 10) -> Split:
     if not 0.0 < alpha < float("inf"):
         raise ValueError(f"--alpha {alpha} is not allowed: it is a number above 0")
     if smallest < 1:
-        raise ValueError(f"smallest={smallest} is not allowed: every client needs at least 1 sample")
+        raise ValueError(f"--smallest {smallest} is not allowed: every client needs at least 1 sample")
 
     def deal(labels: Tensor, clients: int, seed: int) -> Parts:
         if clients * smallest > len(labels):
             raise ValueError(
                 f"--clients {clients} with at least {smallest} samples each is more than the {len(labels)} training "
-                "samples of the dirichlet split: take fewer clients or a lower `smallest`"
+                "samples of the dirichlet split: lower --clients or --smallest"
             )
         root = streams.stream(seed, "split: dirichlet")
         shuffled = streams.permutation(streams.fold(root, 0), len(labels))

@@ -1,6 +1,5 @@
 """One federation that is to be simulated: everything decided, nothing begun."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from ccfed import data
 from ccfed.algorithm.methods import Method
 from ccfed.data import Federation
+from ccfed.data.splits import NAMES
 from ccfed.models.network import Maker, Network, build, check_fit, find_model
 from ccfed.simulation.settings import Settings, known
 
@@ -70,16 +70,14 @@ class Experiment:
 
 def split_of(settings: Settings) -> data.Split:
     """The split that `settings` name, with its parameters."""
-    made: dict[str, Callable[[], data.Split]] = {
-        "mixed": lambda: data.mixed(settings.iid),
-        "shards": lambda: data.shards(settings.shards_per_client),
-        "highly-skewed": data.highly_skewed,
-        "moderately-skewed": data.moderately_skewed,
-        "dirichlet": lambda: data.dirichlet(settings.alpha),
-        "iid": data.iid,
-    }
-    known("--split", settings.split, made)
-    return made[settings.split]()
+    known("--split", settings.split, NAMES)
+    return data.by_name(
+        settings.split,
+        iid=settings.iid,
+        shards_per_client=settings.shards_per_client,
+        alpha=settings.alpha,
+        smallest=settings.smallest,
+    )
 
 
 def federation_of(settings: Settings) -> Federation:

@@ -36,6 +36,8 @@ class Settings:
     """With --split shards: label-sorted shards for each client."""
     alpha: float = 0.5
     """With --split dirichlet: concentration; small values mean few classes a client."""
+    smallest: int = 10
+    """With --split dirichlet: the fewest samples that a client holds."""
     model: str = "mlp"
     """Model: mlp, cnn, resnet18, or module:function that returns an nn.Module."""
     method: str = "cc-fedavg"
@@ -106,7 +108,7 @@ class Settings:
             known("--schedule", self.schedule, SCHEDULES)
         if self.keep is not None:
             known("--keep", self.keep, KEEPS)
-        for name in ("clients", "rounds", "steps", "batch_size", "shards_per_client"):
+        for name in ("clients", "rounds", "steps", "batch_size", "shards_per_client", "smallest"):
             value = getattr(self, name)
             if value < 1:
                 raise ValueError(f"{option(name)} is {value}, but it must be at least 1")
