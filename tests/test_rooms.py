@@ -16,14 +16,15 @@ NOWHERE: set[str] = set()
 MAY_USE: dict[str, set[str]] = {
     "algorithm": NOWHERE,
     "files": NOWHERE,
+    "records": NOWHERE,
     "data": {"algorithm", "files"},
     "models": {"algorithm"},
     "training": {"algorithm", "data", "models"},
-    "simulation": {"algorithm", "files", "data", "models", "training"},
-    "flower": {"algorithm", "files"},
-    "report": {"algorithm", "files", "data", "models", "training", "simulation"},
-    "paper": {"algorithm", "files", "data", "models", "training", "simulation"},
-    "cli": {"algorithm", "files", "data", "models", "training", "simulation", "flower", "report", "paper"},
+    "simulation": {"algorithm", "files", "records", "data", "models", "training"},
+    "flower": {"algorithm", "files", "records", "data", "models"},
+    "report": {"algorithm", "files", "records", "data", "models", "training", "simulation"},
+    "paper": {"algorithm", "files", "records", "data", "models", "training", "simulation"},
+    "cli": {"algorithm", "files", "records", "data", "models", "training", "simulation", "flower", "report", "paper"},
 }
 MODULES = sorted(path for path in ROOT.rglob("*.py"))
 

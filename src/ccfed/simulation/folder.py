@@ -1,24 +1,16 @@
 """The folder of a run: settings, who holds what, one row a round, who took part, a summary and the curve."""
 
-import csv
-import io
 import json
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-import ccfed
+from ccfed.records import RoundRecord, curves, participation, row_text, summary, write_rounds
 from ccfed.simulation.facts import facts_of
 from ccfed.simulation.loop import Simulation
-from ccfed.simulation.plots import curves
 from ccfed.simulation.results import Run, Runs
-from ccfed.simulation.running import RoundRecord, Running
-
-COLUMNS = tuple(field.name for field in fields(RoundRecord))
-DENSE_CELLS = 10**8
+from ccfed.simulation.running import Running
 
 
 class RunFolders:
@@ -55,7 +47,9 @@ class RunFolders:
                 continue
             folder = self.folder_of(running)
             run = Run.of(running)
-            np.savez_compressed(folder / "participation.npz", allow_pickle=False, **participation(running))
+            clients = running.experiment.federation.clients
+            who = participation(running.took_part, clients, running.bytes_up, running.bytes_down)
+            np.savez_compressed(folder / "participation.npz", allow_pickle=False, **who)
             device = f"{simulation.device}"
             summary = summary_of(run, simulation.engine_name, device, running.finished)
             (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
@@ -64,72 +58,17 @@ class RunFolders:
 
 def summary_of(run: Run, engine: str, device: str, finished: bool) -> dict[str, Any]:
     """The contents of summary.json."""
-    return {
-        "method": run.name,
-        "accuracy_last": run.accuracy_last,
-        "accuracy_best": run.accuracy_best,
-        "client_steps": run.total("client_steps"),
-        "client_steps_full": run.client_steps_full,
-        "compute_saved": run.compute_saved,
-        "bytes_up": run.total("bytes_up"),
-        "bytes_down": run.total("bytes_down"),
-        "storage_client_bytes": run.storage_client_bytes,
-        "storage_server_bytes": run.storage_server_bytes,
-        "rounds": len(run.records),
-        "finished": finished,
-        "seconds": run.seconds,
-        "engine": engine,
-        "device": device,
-        "seed": run.seed,
-        "ccfed": ccfed.__version__,
-    }
-
-
-def participation(running: Running) -> dict[str, NDArray[Any]]:
-    """`selected` and `trained`, bool [rounds, clients], and each client's bytes; for huge federations the client
-    numbers of each round one after another (`selected_ids`, `trained_ids`) with where each round starts
-    (`selected_starts`, ...)."""
-    rounds, clients = len(running.took_part), running.experiment.federation.clients
-    traffic = {"bytes_up": running.bytes_up.numpy(), "bytes_down": running.bytes_down.numpy()}
-    chosen = [ids for ids, _ in running.took_part]
-    trained = [ids[did] for ids, did in running.took_part]
-    if rounds * clients <= DENSE_CELLS:
-        return {"selected": _dense(chosen, clients), "trained": _dense(trained, clients), **traffic}
-    return {
-        "selected_ids": np.concatenate(chosen),
-        "selected_starts": np.cumsum([0, *map(len, chosen)]),
-        "trained_ids": np.concatenate(trained),
-        "trained_starts": np.cumsum([0, *map(len, trained)]),
-        **traffic,
-    }
-
-
-def _dense(ids: list[NDArray[Any]], clients: int) -> NDArray[np.bool_]:
-    out = np.zeros((len(ids), clients), dtype=np.bool_)
-    for row, these in zip(out, ids, strict=True):
-        row[these] = True
-    return out
-
-
-def row_text(record: RoundRecord) -> str:
-    """One line of rounds.csv."""
-    values = asdict(record)
-    values |= {name: f"{values[name]:.6g}" for name in ("accuracy", "loss", "seconds")}
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow([values[name] for name in COLUMNS])
-    return out.getvalue()
-
-
-def write_rounds(path: Path, records: list[RoundRecord]) -> None:
-    """Writes rounds.csv with these rows."""
-    path.write_text(",".join(COLUMNS) + "\n" + "".join(map(row_text, records)))
-
-
-def read_rounds(path: Path) -> list[RoundRecord]:
-    """Reads rounds.csv."""
-    kinds: dict[str, Any] = {field.name: field.type for field in fields(RoundRecord)}
-    with path.open(newline="") as file:
-        return [RoundRecord(**{name: kinds[name](row[name]) for name in COLUMNS}) for row in csv.DictReader(file)]
+    return summary(
+        run.records,
+        method=run.name,
+        seed=run.seed,
+        client_steps_full=run.client_steps_full,
+        storage_client_bytes=run.storage_client_bytes,
+        storage_server_bytes=run.storage_server_bytes,
+        finished=finished,
+        engine=engine,
+        device=device,
+    )
 
 
 def holds_a_run(folder: Path) -> bool:

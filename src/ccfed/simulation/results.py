@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccfed.simulation.running import RoundRecord, Running
+from ccfed.records import RoundRecord
+from ccfed.simulation.running import Running
 
 FloatArray = NDArray[np.float64]
 
@@ -29,7 +30,7 @@ class Run:
     def of(cls, running: Running) -> "Run":
         """The result so far of a federation on its way."""
         e = running.experiment
-        client, server = running.state.history.storage_bytes()
+        client, server = running.storage_bytes()
         model = running.state.model.detach().double().cpu().numpy()
         return cls(e.name, e.seed, tuple(running.records), e.client_steps_full, client, server, model)
 
@@ -114,7 +115,7 @@ class Runs:
 
     def plot(self, column: str = "accuracy", path: str | None = None) -> Any:
         """Curves of a RoundRecord's field, with a band of one standard deviation over seeds: a matplotlib Figure."""
-        from ccfed.simulation.plots import curves
+        from ccfed.records import curves
 
         figure = curves(self, column)
         if path is not None:

@@ -1,33 +1,15 @@
 """A federation on its way: the state that one experiment carries from round to round."""
 
 from collections.abc import Generator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ccfed.algorithm import Assignment, Outcome, Space, play, select, start, streams
+from ccfed.records import RoundRecord as RoundRecord
 from ccfed.simulation.experiment import Experiment
 from ccfed.training import Jobs
-
-
-@dataclass(frozen=True)
-class RoundRecord:
-    """What one round of one federation came to. `accuracy` (percent) and `loss` are the new global model's, on the test
-    samples; the rest are sums over the selected clients. `silent` clients neither trained nor were estimated."""
-
-    round: int
-    accuracy: float
-    loss: float
-    selected: int
-    trained: int
-    estimated: int
-    silent: int
-    client_steps: int
-    bytes_up: int
-    bytes_down: int
-    seconds: float
 
 
 class Running:
@@ -50,6 +32,7 @@ class Running:
         self.bytes_up = torch.zeros(clients, dtype=torch.int64)
         self.bytes_down = torch.zeros(clients, dtype=torch.int64)
         self.diverged: str | None = None  # what happened, if the simulation goes on without this federation
+        self.kept_storage: tuple[int, int] | None = None  # of a finished federation whose pasts were not read again
         self._offsets = experiment.federation.parts.offsets[:-1] + first_member
         self._sizes = experiment.federation.sizes
         self._key = streams.stream(experiment.seed, "client")
@@ -61,6 +44,10 @@ class Running:
     def finished(self) -> bool:
         """Whether all rounds are played, or none can be any more."""
         return self.state.round >= self.experiment.rounds or self.diverged is not None
+
+    def storage_bytes(self) -> tuple[int, int]:
+        """(on all clients together, on the server): bytes that the pasts take there."""
+        return self.kept_storage or self.state.history.storage_bytes()
 
     def begin_round(self) -> Jobs:
         """Selects clients, lets the method decide who trains, and returns their jobs."""

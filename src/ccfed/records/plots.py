@@ -1,0 +1,53 @@
+"""Curves over rounds: colour-blind safe, and told apart in grey by their dashes."""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+# Okabe and Ito's palette, without its yellow, which is lost on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+LABELS = {
+    "accuracy": "test accuracy (%)",
+    "loss": "test loss",
+    "trained": "clients that trained",
+    "estimated": "clients that were estimated",
+    "client_steps": "client-steps",
+    "bytes_up": "bytes up",
+    "bytes_down": "bytes down",
+    "seconds": "seconds",
+}
+
+
+class Curve(Protocol):
+    """What can be drawn as one curve: several seeds of one method."""
+
+    name: str
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A RoundRecord's field for every seed and round: [seeds, rounds]."""
+
+
+def curves(runs: Iterable[Curve], column: str = "accuracy") -> Figure:
+    """One curve a method, the mean over its seeds, with a band of one standard deviation where there are several."""
+    figure = Figure(figsize=(6.4, 4.0), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    for i, seeds in enumerate(runs):
+        values = seeds.column(column)
+        rounds = np.arange(1, values.shape[1] + 1)
+        mean = values.mean(0)
+        colour, dash = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
+        axes.plot(rounds, mean, color=colour, linestyle=dash, linewidth=1.6, label=seeds.name)
+        if len(values) > 1:
+            deviation = values.std(0, ddof=1)
+            axes.fill_between(rounds, mean - deviation, mean + deviation, color=colour, alpha=0.15, linewidth=0)
+    axes.set_xlabel("round")
+    axes.set_ylabel(LABELS.get(column, column))
+    axes.grid(alpha=0.3, linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(x=0.01)
+    axes.legend(frameon=False, fontsize="small")
+    return figure
