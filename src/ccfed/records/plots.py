@@ -25,7 +25,9 @@ LABELS = {
 class Curve(Protocol):
     """What can be drawn as one curve: several seeds of one method."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The method."""
 
     def column(self, name: str) -> NDArray[Any]:
         """A RoundRecord's field for every seed and round: [seeds, rounds]."""
