@@ -8,7 +8,7 @@ from ccfed.training import batches
 from ccfed.training.batches import BatchPlan
 from ccfed.training.dropout import StreamedDropout
 from ccfed.training.engine import Jobs, Task
-from ccfed.training.stepping import at_work, evaluate_in_pieces, inputs_of_step
+from ccfed.training.stepping import at_work, evaluate_in_pieces, inputs_of_step, values_per_sample
 
 
 class AnyModule:
@@ -21,6 +21,7 @@ class AnyModule:
         self.module = task.network.module.to(task.device, task.dtype)
         self.gradients = vmap(grad_and_value(self._loss), randomness="error")
         self.scores = vmap(self._scores, in_dims=(0, None))
+        self.values = values_per_sample(task)
 
     def _loss(self, params: dict[str, Tensor], x: Tensor, y: Tensor, weight: Tensor, key: Tensor) -> Tensor:
         with StreamedDropout(key):
@@ -38,7 +39,7 @@ class AnyModule:
         lr = jobs.lr.to(params.device, params.dtype)
         for k, active in at_work(jobs.steps):
             x, y, filled = inputs_of_step(task, jobs, dealt, k, active)
-            weight = filled.to(x.dtype if x.is_floating_point() else task.dtype) / filled.sum(1, keepdim=True)
+            weight = filled.to(task.dtype) / filled.sum(1, keepdim=True)
             key = batches.dropout_key(jobs.key[:active], jobs.first[:active] + k).to(params.device)
             views = task.network.views(params[:active])
             gradients, loss = self.gradients(views, x, y, weight, key)
@@ -49,8 +50,17 @@ class AnyModule:
         return total
 
     def evaluate(self, models: Tensor) -> tuple[Tensor, Tensor]:
-        """All models at once on pieces of the test samples."""
-        task = self.task
+        """Many models at once on pieces of the test samples."""
         self.module.eval()
-        views = task.network.views(models)
-        return evaluate_in_pieces(task, len(models), lambda x: self.scores(views, x))
+        views = self.task.network.views
+        return evaluate_in_pieces(self.task, models, lambda some, x: self.scores(views(some), x), self.values)
+
+    def bytes_for_a_job(self, steps: int) -> int:
+        """Parameters and gradients a few times over, and what the layers keep for the way back."""
+        task = self.task
+        return (6 * task.network.size + 4 * task.batch_size * self.values) * task.dtype.itemsize + (
+            40 * steps * task.batch_size
+        )
+
+    def release(self) -> None:
+        """Nothing is kept."""

@@ -49,33 +49,32 @@ def plan(
     """
     device = members.device
     jobs = len(size)
-    samples = torch.full((jobs, steps, batch_size), -1, dtype=torch.int32, device=device)
-    filled = torch.zeros(jobs, steps, dtype=torch.int64, device=device)
-    if jobs == 0:
-        return BatchPlan(samples, filled)
+    if jobs == 0 or steps == 0:
+        return BatchPlan(
+            torch.full((jobs, steps, batch_size), -1, dtype=torch.int32, device=device),
+            torch.zeros(jobs, steps, dtype=torch.int64, device=device),
+        )
     per_epoch = -(-size // batch_size)
     epochs = (first + steps - 1) // per_epoch - first // per_epoch + 1
+    each = torch.stack([offset, size, key, first, per_epoch]).to(device)  # in one copy
+    widest, most = int(size.max()), int(epochs.max())
+    if jobs * widest * most <= SORTED_AT_ONCE:
+        return _plan_alike(members, *each, widest=widest, most=most, steps=steps, batch_size=batch_size)
+    samples = torch.full((jobs, steps, batch_size), -1, dtype=torch.int32, device=device)
+    filled = torch.zeros(jobs, steps, dtype=torch.int64, device=device)
     # Clients of like size and number of epochs go together, so that little of the sorted table is padding.
     order = (epochs * size).argsort(stable=True)
+    sizes, lengths = size[order].tolist(), epochs[order].tolist()
     start = 0
     while start < jobs:
-        end = start + 1
-        widest, most = int(size[order[start]]), int(epochs[order[start]])
+        end, widest, most = start + 1, sizes[start], lengths[start]
         while end < jobs:
-            wider, more = max(widest, int(size[order[end]])), max(most, int(epochs[order[end]]))
+            wider, more = max(widest, sizes[end]), max(most, lengths[end])
             if (end + 1 - start) * wider * more > SORTED_AT_ONCE:
                 break
             widest, most, end = wider, more, end + 1
-        these = order[start:end]
-        part = _plan_alike(
-            members,
-            *(tensor[these].to(device) for tensor in (offset, size, key, first, per_epoch)),
-            widest=widest,
-            most=most,
-            steps=steps,
-            batch_size=batch_size,
-        )
-        where = these.to(device)
+        where = order[start:end].to(device)
+        part = _plan_alike(members, *each[:, where], widest=widest, most=most, steps=steps, batch_size=batch_size)
         samples[where], filled[where] = part.samples, part.filled
         start = end
     return BatchPlan(samples, filled)

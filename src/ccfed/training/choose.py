@@ -6,36 +6,64 @@ from collections.abc import Callable
 import torch
 
 from ccfed.training.engine import Engine, Jobs, Precision, Task
+from ccfed.training.fusedsteps import FusedSteps
+from ccfed.training.lanes import Lanes
 from ccfed.training.one_by_one import OneByOne
 from ccfed.training.together import Together
 
-TRIAL_STEPS = 3
+TRIAL_STEPS = 5
 TRIAL_JOBS = 16
+
+ENGINES = ("one-by-one", "together", "streams")
+"""The engines by name; "streams" needs a GPU."""
+
+
+def make(task: Task, name: str, precision: Precision = "float32") -> Engine:
+    """The engine called `name`. Raises ValueError where it cannot train this network on this device."""
+    if name == "one-by-one":
+        return OneByOne(task, precision)
+    if name == "streams" and task.device.type != "cuda":
+        raise ValueError("--engine is 'streams', which needs a GPU: on a processor use together, one-by-one or auto")
+    try:
+        return Together(task, precision, Lanes(task, precision) if name == "streams" else None)
+    except NotImplementedError as reason:
+        raise ValueError(
+            f"--engine is {name!r}, which cannot train this model ({reason}), or --engine one-by-one"
+        ) from reason
 
 
 def choose(task: Task, jobs: Jobs, wanted: str, say: Callable[[str], None], precision: Precision = "float32") -> Engine:
     """The engine called `wanted`; for "auto", measures the candidates on the first steps of some of `jobs` and says
     so."""
-    if wanted == "one-by-one":
-        return OneByOne(task)
-    if wanted == "together":
-        return Together(task, precision)
-    if len(jobs) == 0:
-        return Together(task, precision)
+    if wanted != "auto":
+        engine = make(task, wanted, precision)
+        say(f"engine {described(engine)}")
+        return engine
     trial = _shortened(jobs)
     speeds: dict[str, float] = {}
     engines: dict[str, Engine] = {}
-    for make in (lambda: Together(task, precision), lambda: OneByOne(task)):
+    names = ENGINES[1:] if task.device.type == "cuda" else ENGINES[1:2]
+    for name in (*names, "one-by-one"):
         try:
-            engine = make()
-            engine.train(trial)  # warms up
-            engines[engine.name], speeds[engine.name] = engine, _speed(engine, trial, task)
-        except NotImplementedError as reason:
-            say(f"engine together cannot run this model ({reason})")
+            engine = make(task, name, precision)
+        except ValueError as reason:
+            say(str(reason).replace("--engine is", "engine auto passes over"))
+            continue
+        if len(trial) == 0 or (isinstance(engine, Together) and isinstance(engine.steppers[0], FusedSteps)):
+            # Nothing to measure, or nothing that could be faster.
+            say(f"engine {described(engine)}")
+            return engine
+        engine.train(trial)  # warms up
+        engines[name], speeds[name] = engine, _speed(engine, trial, task)
     best = max(speeds, key=lambda name: speeds[name])
     measured = ", ".join(f"{name} {speed:,.0f}" for name, speed in speeds.items())
-    say(f"engine {best} (client-steps a second on {len(trial)} jobs: {measured})")
+    say(f"engine {described(engines[best])}; client-steps a second on {len(trial)} jobs: {measured}")
     return engines[best]
+
+
+def described(engine: Engine) -> str:
+    """The engine's name and, if there are several, the way it goes: such as "together (fused kernels)"."""
+    return f"{engine.name} ({engine.how})" if isinstance(engine, Together) else engine.name
 
 
 def _shortened(jobs: Jobs) -> Jobs:

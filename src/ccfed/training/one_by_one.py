@@ -7,7 +7,8 @@ from torch import Tensor
 
 from ccfed.training import batches
 from ccfed.training.dropout import StreamedDropout
-from ccfed.training.engine import Jobs, Task, Trained
+from ccfed.training.engine import Jobs, Precision, Task, Trained
+from ccfed.training.multiplying import multiplying
 
 EVALUATED_AT_ONCE = 2000
 
@@ -17,8 +18,8 @@ class OneByOne:
 
     name = "one-by-one"
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
+    def __init__(self, task: Task, precision: Precision = "float32") -> None:
+        self.task, self.precision = task, precision
         self.module = task.network.module.to(task.device, task.dtype)
         self.flat = torch.zeros(task.network.size, device=task.device, dtype=task.dtype)
         # The module's parameters become views of one vector, so that x_t goes in and x_K comes out in one copy.
@@ -32,8 +33,9 @@ class OneByOne:
         """Makes every job's steps, in order."""
         moves = jobs.models.new_zeros(len(jobs), jobs.models.shape[1])
         loss = jobs.models.new_zeros(len(jobs))
-        for j in range(len(jobs)):
-            moves[j], loss[j] = self._train_one(jobs.take(torch.tensor([j])))
+        with multiplying(self.task.device, self.precision):
+            for j in range(len(jobs)):
+                moves[j], loss[j] = self._train_one(jobs.take(torch.tensor([j])))
         return Trained(moves, loss)
 
     def _train_one(self, job: Jobs) -> tuple[Tensor, Tensor]:
@@ -63,6 +65,10 @@ class OneByOne:
     @torch.no_grad()
     def evaluate(self, models: Tensor) -> tuple[Tensor, Tensor]:
         """Accuracy in percent and mean loss of each of `models` [M, parameters], one after another."""
+        with multiplying(self.task.device, self.precision):
+            return self._evaluate(models)
+
+    def _evaluate(self, models: Tensor) -> tuple[Tensor, Tensor]:
         task = self.task
         self.module.eval()
         count = len(task.test_y)

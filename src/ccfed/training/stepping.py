@@ -1,17 +1,19 @@
-"""What all ways of stepping many jobs at once share: the batch of a step, who is still at work, the test."""
+"""What all ways of stepping many jobs at once share: the batch of a step, who is still at work, the test, memory."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ccfed.training import batches
 from ccfed.training.batches import BatchPlan
 from ccfed.training.engine import Jobs, Task
 
 EVALUATED_AT_ONCE = 2000
+EVALUATION_BYTES = 2**31
+"""About as much memory as an evaluation may take on a GPU for what its layers compute."""
 
 
 class Stepper(Protocol):
@@ -26,16 +28,28 @@ class Stepper(Protocol):
     def evaluate(self, models: Tensor) -> tuple[Tensor, Tensor]:
         """Accuracy in percent and mean loss of each of `models` [M, parameters]: two float64 [M] on the host."""
 
+    def bytes_for_a_job(self, steps: int) -> int:
+        """About how much device memory each further job of `steps` steps takes, parameters and batches included."""
+
+    def release(self) -> None:
+        """Gives back the memory that is kept from one call of `advance` to the next."""
+
 
 def inputs_of_step(task: Task, jobs: Jobs, dealt: BatchPlan, k: int, active: int) -> tuple[Tensor, Tensor, Tensor]:
     """The batches of step k of the first `active` jobs: inputs [A, B, ...], labels [A, B] and which slots are
     filled."""
     chosen = dealt.samples[:active, k]
+    key = batches.augment_key(jobs.key[:active], jobs.first[:active] + k) if task.inputs.augments else None
+    return inputs_of(task, chosen, key)
+
+
+def inputs_of(task: Task, chosen: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The samples `chosen` [..., B] (-1: none) as the model's inputs [..., B, *sample], cropped and flipped by the
+    streams `key` [...], with their labels and which slots are filled."""
     filled = chosen >= 0
     rows = chosen.clamp(min=0).to(torch.int64)
     stored = task.train_x[rows]
-    if task.inputs.augments:
-        key = batches.augment_key(jobs.key[:active], jobs.first[:active] + k)
+    if key is not None:
         stored = task.inputs.crop_and_flip(stored, key)
     return task.inputs.prepare(stored, task.dtype), task.train_y[rows], filled
 
@@ -50,15 +64,45 @@ def at_work(steps: Tensor) -> Iterator[tuple[int, int]]:
         yield k, active
 
 
-def evaluate_in_pieces(task: Task, models: int, scores_of: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """Accuracy in percent and mean loss, with `scores_of(x)` giving [M, b, classes] for a piece x of the test
-    samples."""
+def values_per_sample(task: Task) -> int:
+    """How many numbers the network's layers give for one sample: what a step must keep in memory."""
+    counts = [task.train_x[0].numel()]
+
+    def count(module: nn.Module, inputs: object, output: object) -> None:
+        counts.append(output.numel() if isinstance(output, Tensor) else 0)
+
+    module = task.network.module
+    hooks = [part.register_forward_hook(count) for part in module.modules() if not any(True for _ in part.children())]
+    was_training = module.training
+    try:
+        with torch.no_grad():
+            module.eval()(task.inputs.prepare(task.train_x[:1], task.dtype))
+    finally:
+        module.train(was_training)
+        for hook in hooks:
+            hook.remove()
+    return sum(counts)
+
+
+def evaluate_in_pieces(
+    task: Task, models: Tensor, scores_of: Callable[[Tensor, Tensor], Tensor], values: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Accuracy in percent and mean loss, with `scores_of(some, x)` giving [m, b, classes] for some of `models` and a
+    piece x of the test samples. `values` (per sample and model) bounds the memory of a piece; 0 does not."""
     count = len(task.test_y)
-    right = torch.zeros(models, dtype=torch.int64, device=task.device)
-    loss = torch.zeros(models, dtype=torch.float64, device=task.device)
-    for x, y in zip(task.test_x.split(EVALUATED_AT_ONCE), task.test_y.split(EVALUATED_AT_ONCE), strict=True):
-        scores = scores_of(task.inputs.prepare(x, task.dtype))
-        right += (scores.argmax(-1) == y).sum(-1)
-        each = F.cross_entropy(scores.flatten(0, 1), y.repeat(models), reduction="none")
-        loss += each.view(models, -1).sum(-1, dtype=torch.float64)
-    return 100 * right.cpu().to(torch.float64) / count, (loss / count).cpu()
+    together = max(1, EVALUATION_BYTES // (values * task.dtype.itemsize)) if values else 2**62
+    at_once = min(EVALUATED_AT_ONCE, together)
+    right, loss = [], []
+    for some in models.split(max(1, min(len(models), together // at_once))):
+        right_here = torch.zeros(len(some), dtype=torch.int64, device=task.device)
+        loss_here = torch.zeros(len(some), dtype=torch.float64, device=task.device)
+        for x, y in zip(task.test_x.split(at_once), task.test_y.split(at_once), strict=True):
+            scores = scores_of(some, task.inputs.prepare(x, task.dtype))
+            right_here += (scores.argmax(-1) == y).sum(-1)
+            each = F.cross_entropy(scores.flatten(0, 1), y.repeat(len(some)), reduction="none")
+            loss_here += each.view(len(some), -1).sum(-1, dtype=torch.float64)
+        right.append(right_here)
+        loss.append(loss_here)
+    # One copy to the host, at the end.
+    found = torch.stack([100 * torch.cat(right).to(torch.float64), torch.cat(loss)]).cpu() / count
+    return found[0], found[1]

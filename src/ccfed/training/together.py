@@ -10,9 +10,14 @@ from torch import Tensor
 
 from ccfed.training import batches
 from ccfed.training.anymodule import AnyModule
+from ccfed.training.captured import CapturedModule
 from ccfed.training.chain import Chain
 from ccfed.training.engine import Jobs, Precision, Task, Trained
+from ccfed.training.fusedsteps import fused_steps
+from ccfed.training.lanes import Lanes
 from ccfed.training.layers import Layer, chain_of
+from ccfed.training.mixing import mixes_samples
+from ccfed.training.multiplying import multiplying
 from ccfed.training.stepping import Stepper
 
 # On a processor, so many jobs side by side: enough to hide the cost of a call, few enough to stay in its cache.
@@ -25,27 +30,34 @@ class Together:
     On a processor each core steps pieces of its own: that beats sharing out every matrix product among the cores.
     """
 
-    name = "together"
-
-    def __init__(self, task: Task, precision: Precision = "float32") -> None:
-        self.task = task
+    def __init__(self, task: Task, precision: Precision = "float32", stepper: Stepper | None = None) -> None:
+        if mixes_samples(task):
+            raise NotImplementedError(
+                "its scores for a sample depend on the others of the batch, as with BatchNorm: use GroupNorm"
+            )
+        self.task, self.precision = task, precision
         self.on_cpu = task.device.type == "cpu"
         self.cores = torch.get_num_threads() if self.on_cpu else 1
-        self.steppers = [make_stepper(_own_copy(task) if i else task, precision) for i in range(self.cores)]
+        self.steppers = [stepper or make_stepper(task, precision)]
+        while len(self.steppers) < self.cores:
+            self.steppers.append(make_stepper(_own_copy(task), precision))
         self.piece = JOBS_IN_CACHE if self.on_cpu else 2**30
         self.how = self.steppers[0].name
+        self.name = "streams" if isinstance(self.steppers[0], Lanes) else "together"
 
     def train(self, jobs: Jobs) -> Trained:
         """Makes every job's steps."""
         done = Trained(jobs.models.new_zeros(len(jobs), jobs.models.shape[1]), jobs.models.new_zeros(len(jobs)))
-        if len(jobs) == 0:
+        if len(jobs) == 0 or int(jobs.steps.max()) == 0:
             return done
+        piece = self._piece_for(jobs)
         # With the longest jobs first, those still at work are always the first so many of a piece.
         order = jobs.steps.argsort(descending=True, stable=True)
+        order = order[: int((jobs.steps > 0).sum())]
         if self.cores == 1:
-            self._train_pieces(self.steppers[0], jobs, list(order.split(self.piece)), done)
+            self._train_pieces(self.steppers[0], jobs, list(order.split(piece)), done)
             return done
-        pieces = list(order.split(min(self.piece, -(-len(jobs) // self.cores))))
+        pieces = list(order.split(min(piece, -(-len(order) // self.cores))))
         shares = [pieces[i :: self.cores] for i in range(self.cores)]
         threads = torch.get_num_threads()
         try:
@@ -55,20 +67,38 @@ class Together:
             torch.set_num_threads(threads)
         return done
 
+    def _piece_for(self, jobs: Jobs) -> int:
+        """How many jobs are stepped at once: on a GPU as many as its free memory seems to hold."""
+        if self.on_cpu:
+            return self.piece
+        free, _ = torch.cuda.mem_get_info(self.task.device)
+        kept = torch.cuda.memory_reserved(self.task.device) - torch.cuda.memory_allocated(self.task.device)
+        each = self.steppers[0].bytes_for_a_job(int(jobs.steps.max()))
+        return max(1, min(self.piece, int(0.8 * (free + kept)) // each))
+
     def _train_pieces(self, stepper: Stepper, jobs: Jobs, waiting: list[Tensor], done: Trained) -> None:
         while waiting:
             these = waiting.pop(0)
-            try:
-                moves, loss = self._train_piece(stepper, jobs.take(these))
-            except torch.OutOfMemoryError:
-                if len(these) == 1:
-                    raise
-                torch.cuda.empty_cache()
+            found = self._try_piece(stepper, jobs.take(these))
+            if found is None:
+                # Out of memory, and no longer inside the handler, which would keep the memory alive.
+                stepper.release()
+                if not self.on_cpu:
+                    torch.cuda.empty_cache()
                 self.piece = -(-len(these) // 2)
                 waiting = [half for part in (these, *waiting) for half in part.split(self.piece)]
                 continue
+            moves, loss = found
             where = these.to(moves.device)
             done.moves[where], done.loss[where] = moves, loss
+
+    def _try_piece(self, stepper: Stepper, jobs: Jobs) -> tuple[Tensor, Tensor] | None:
+        try:
+            return self._train_piece(stepper, jobs)
+        except torch.OutOfMemoryError:
+            if len(jobs) == 1:
+                raise
+            return None
 
     def _train_piece(self, stepper: Stepper, jobs: Jobs) -> tuple[Tensor, Tensor]:
         task = self.task
@@ -76,7 +106,8 @@ class Together:
         dealt = batches.plan(
             task.members, jobs.offset, jobs.size, jobs.key, jobs.first, int(jobs.steps.max()), task.batch_size
         )
-        loss = stepper.advance(params, jobs, dealt)
+        with multiplying(task.device, self.precision):
+            loss = stepper.advance(params, jobs, dealt)
         params -= jobs.models[jobs.model_of.to(task.device)]
         return params, loss / jobs.steps.clamp(min=1).to(loss.device)
 
@@ -87,7 +118,13 @@ class Together:
 
 
 def make_stepper(task: Task, precision: Precision = "float32") -> Stepper:
-    """The fastest stepper that can run the task's network: by hand for chains of common layers, else by vmap."""
+    """The fastest stepper that can run the task's network side by side.
+
+    On a processor: by hand for chains of common layers, else by vmap. On a GPU: fused kernels for the networks that
+    have them, else vmap recorded as CUDA graphs.
+    """
+    if task.device.type == "cuda":
+        return fused_steps(task, precision) or CapturedModule(task, precision)
     layers = chain_of(task.network.module)
     if layers is not None and task.device.type == "cpu" and _fits(task, layers):
         return Chain(task, layers)

@@ -118,6 +118,10 @@ class Fused:
             self._stepper = Stepper(self.model, _roomier(work), self.precision)
         return self._stepper.run(params, work)
 
+    def release(self) -> None:
+        """Gives the buffers back."""
+        self._stepper = None
+
 
 def fuse(
     module: nn.Module, sample_shape: tuple[int, ...], batch_size: int, precision: Precision = "ieee"
