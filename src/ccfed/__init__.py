@@ -1,7 +1,7 @@
 """Federated learning in which every device pays only the compute it can afford."""
 
 from ccfed import data
-from ccfed.algorithm import Estimator, Method, View, budgets, estimators, methods, schedules, server
+from ccfed.algorithm import Estimator, Method, Moment, Schedule, View, budgets, estimators, methods, schedules, server
 from ccfed.simulation import Runs, simulate
 
 __version__ = "0.1.0"
@@ -9,7 +9,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Estimator",
     "Method",
+    "Moment",
     "Runs",
+    "Schedule",
     "View",
     "__version__",
     "budgets",
