@@ -59,6 +59,7 @@ class Simulation:
         self._make_engine = make_engine
         self._engine: Engine | None = None
         self._on_divergence = on_divergence
+        self._beside: list[tuple[Jobs, Callable[[Trained], None]]] = []
         self.stop_requested = False
 
     @property
@@ -66,12 +67,10 @@ class Simulation:
         """The engine at work, or "none" before the first round."""
         return "none" if self._engine is None else self._engine.name
 
-    def train(self, jobs: Jobs) -> Trained:
-        """Trains `jobs` beside the rounds, for an observer that measures something: nothing of it is counted or
-        kept."""
-        if self._engine is None:
-            self._engine = self._make_engine(self.task, jobs)
-        return self._engine.train(jobs)
+    def train_beside(self, jobs: Jobs, then: Callable[[Trained], None]) -> None:
+        """Trains `jobs` in one batch with the next round's, for an observer that measures something, and hands what
+        came out to `then`: nothing of it is counted or kept. If there is no next round, they are dropped."""
+        self._beside.append((jobs, then))
 
     def run(self) -> None:
         """Plays all rounds that are left."""
@@ -89,12 +88,15 @@ class Simulation:
     def _round(self, playing: list[Running]) -> list[tuple[Running, RoundRecord]]:
         began = time.perf_counter()
         jobs = [federation.begin_round() for federation in playing]
-        everyone = _side_by_side(jobs)
+        beside, self._beside = self._beside, []
+        everyone = _side_by_side([*jobs, *(extra for extra, _ in beside)])
         if self._engine is None:
             self._engine = self._make_engine(self.task, everyone)
-        trained = self._engine.train(everyone)
-        self._look_for_divergence(playing, trained)
-        moves_of = trained.moves.split([len(j) for j in jobs])
+        trained = _parted(self._engine.train(everyone), [sum(map(len, jobs)), *(len(extra) for extra, _ in beside)])
+        for (_, then), extra in zip(beside, trained[1:], strict=True):
+            then(extra)
+        self._look_for_divergence(playing, trained[0])
+        moves_of = trained[0].moves.split([len(j) for j in jobs])
         outcomes = [
             federation.end_round(moves)
             for federation, moves in zip(playing, moves_of, strict=True)
@@ -155,6 +157,12 @@ def _side_by_side(jobs: list[Jobs]) -> Jobs:
     which = torch.cat([j.model_of + m for m, j in enumerate(jobs)])
     columns = ("offset", "size", "key", "first", "steps", "lr")
     return Jobs(models, which, *(torch.cat([getattr(j, column) for j in jobs]) for column in columns))
+
+
+def _parted(trained: Trained, lengths: list[int]) -> list[Trained]:
+    """What came of jobs that were side by side, in parts of these lengths."""
+    parts = zip(trained.moves.split(lengths), trained.loss.split(lengths), strict=True)
+    return [Trained(moves, loss) for moves, loss in parts]
 
 
 def _owner(playing: list[Running], job: int) -> tuple[Running, int]:
