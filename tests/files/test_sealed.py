@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from ccfed.files import Damaged, load, load_newest, previous_of, save
+from ccfed.files import Damaged, check, load, load_newest, previous_of, save
 
 TENSORS = {
     "floats": torch.linspace(0, 1, 7),
@@ -51,18 +51,21 @@ def test_every_altered_byte_and_every_cut_is_found(tmp_path: Path) -> None:
     @given(st.integers(0, len(good) - 1), st.integers(1, 255))
     def altered(place: int, change: int) -> None:
         path.write_bytes(good[:place] + bytes([good[place] ^ change]) + good[place + 1 :])
-        with pytest.raises(Damaged):
-            load(path)
+        for reader in (load, check):
+            with pytest.raises(Damaged):
+                reader(path)
 
     @given(st.integers(0, len(good) - 1))
     def cut(length: int) -> None:
         path.write_bytes(good[:length])
-        with pytest.raises(Damaged):
-            load(path)
+        for reader in (load, check):
+            with pytest.raises(Damaged):
+                reader(path)
 
     altered()
     cut()
     path.write_bytes(good)
+    check(path)
     assert load(path).facts == FACTS
 
 

@@ -5,11 +5,12 @@ place: the file stays one that any reader of safetensors opens.
 """
 
 import hashlib
+import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import safetensors.torch
 from safetensors import SafetensorError
@@ -19,6 +20,7 @@ from ccfed.files.whole import previous_of, write_whole
 
 _EMPTY = "0" * 64
 _MARK = b'"sha256":"'
+LONGEST_HEADER = 10**8  # what the format allows
 
 
 class Damaged(ValueError):
@@ -27,11 +29,13 @@ class Damaged(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Sealed:
-    """The content of a file: `tensors` by name (on the host), `facts` as JSON knows them, and the file's `checksum`."""
+    """The content of a file: `tensors` by name (on the host), `facts` as JSON knows them, and the file's `checksum` and
+    `path`."""
 
     tensors: dict[str, Tensor]
     facts: dict[str, Any]
     checksum: str
+    path: Path
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], *, keep_previous: bool = False) -> str:
@@ -47,25 +51,17 @@ def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], *,
 def load(path: Path, checksum: str | None = None) -> Sealed:
     """Reads what `save` wrote; Damaged if it is not that, or not the file of this `checksum`."""
     content = path.read_bytes()
-    length = int.from_bytes(content[:8], "little")
-    header = content[8 : 8 + length]
+    facts, noted = _read_seal(path, io.BytesIO(content), checksum)
     try:
-        metadata = json.loads(header)["__metadata__"]
-        facts, noted = json.loads(metadata["facts"]), metadata["sha256"]
-        place = 8 + header.index(_MARK) + len(_MARK)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise Damaged(f"{path} is damaged: its header cannot be read") from error
-    found = hashlib.sha256(content[:place])
-    found.update(_EMPTY.encode())
-    found.update(memoryview(content)[place + 64 :])
-    if found.hexdigest() != noted:
-        raise Damaged(f"{path} is damaged: its content does not have the checksum that it names")
-    if checksum is not None and noted != checksum:
-        raise Damaged(f"{path} is not the file that belongs here: its checksum is another")
-    try:
-        return Sealed(safetensors.torch.load(content), facts, noted)
+        return Sealed(safetensors.torch.load(content), facts, noted, path)
     except SafetensorError as error:
         raise Damaged(f"{path} is damaged: {error}") from error
+
+
+def check(path: Path, checksum: str | None = None) -> None:
+    """Reads the file piece by piece; Damaged if it is not whole, or not the file of this `checksum`."""
+    with path.open("rb") as file:
+        _read_seal(path, file, checksum)
 
 
 def load_newest(path: Path, say: Callable[[str], None]) -> Sealed | None:
@@ -102,3 +98,24 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         seen.add(storage.data_ptr())
         out[name] = here
     return out
+
+
+def _read_seal(path: Path, file: BinaryIO, checksum: str | None) -> tuple[dict[str, Any], str]:
+    """The facts and the checksum in a file, whose content is checked."""
+    begin = file.read(8)
+    header = file.read(min(int.from_bytes(begin, "little"), LONGEST_HEADER))
+    try:
+        metadata = json.loads(header)["__metadata__"]
+        facts, noted = json.loads(metadata["facts"]), metadata["sha256"]
+        place = header.index(_MARK) + len(_MARK)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Damaged(f"{path} is damaged: its header cannot be read") from error
+    found = hashlib.sha256(begin)
+    found.update(header[:place] + _EMPTY.encode() + header[place + len(_EMPTY) :])
+    while piece := file.read(2**20):
+        found.update(piece)
+    if found.hexdigest() != noted:
+        raise Damaged(f"{path} is damaged: its content does not have the checksum that it names")
+    if checksum is not None and noted != checksum:
+        raise Damaged(f"{path} is not the file that belongs here: its checksum is another")
+    return facts, noted
