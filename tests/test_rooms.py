@@ -16,16 +16,16 @@ NOWHERE: set[str] = set()
 MAY_USE: dict[str, set[str]] = {
     "algorithm": NOWHERE,
     "files": NOWHERE,
-    "records": NOWHERE,
     "data": {"algorithm", "files"},
     "models": {"algorithm"},
     "training": {"algorithm", "data", "models"},
-    "simulation": {"algorithm", "files", "records", "data", "models", "training"},
-    "flower": {"algorithm", "files", "records", "data", "models"},
-    "report": {"algorithm", "files", "records", "data", "models", "training", "simulation"},
-    "paper": {"algorithm", "files", "records", "data", "models", "training", "simulation"},
-    "cli": {"algorithm", "files", "records", "data", "models", "training", "simulation", "flower", "report", "paper"},
+    "records": {"algorithm", "files"},
+    "simulation": {"algorithm", "files", "data", "models", "training", "records"},
+    "flower": {"algorithm", "files", "records"},
+    "report": {"algorithm", "files", "data", "records", "simulation"},
+    "paper": {"algorithm", "files", "data", "models", "training", "records", "simulation"},
 }
+MAY_USE["cli"] = set(MAY_USE)
 MODULES = sorted(path for path in ROOT.rglob("*.py"))
 
 

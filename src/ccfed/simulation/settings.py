@@ -1,6 +1,7 @@
 """One typed object behind the command line, the TOML file and the folder of a run: every option with its default."""
 
 import difflib
+import json
 import math
 import tomllib
 from dataclasses import asdict, dataclass
@@ -180,7 +181,7 @@ class Settings:
     def from_toml(cls, path: Path) -> "Settings":
         """Reads what `to_toml` wrote, or a file that names only some of the settings."""
         try:
-            values = tomllib.loads(path.read_text())
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ValueError(f"--config is {str(path)!r}, which cannot be read: {error}") from error
         kinds = get_type_hints(cls)
@@ -231,6 +232,6 @@ def _toml(value: Any) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(_toml(v) for v in value) + "]"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        # JSON's escapes are TOML's too; the one character that only TOML wants escaped is DEL.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
