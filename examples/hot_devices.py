@@ -1,7 +1,8 @@
 """Devices that run hot: each trains only while it is cool enough, and decides so at the moment (a live schedule).
 
-A device warms up by 8 degrees when it trains and loses a tenth of its excess over the room every round. The five phones
-stand in rooms of 20 to 40 degrees and stop training at 45. Nobody plans anything; CC-FedAvg takes what comes.
+A device warms up by 8 degrees when it trains and loses a quarter of its excess over the room every round. The five
+phones lie in places of 15 to 34 degrees and may not get hotter than 45. Nobody plans anything; CC-FedAvg takes what
+comes.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from ccfed import data, methods, schedules
 class Phones:
     """Temperatures in degrees Celsius; `decide` is what the live schedule asks, once a client and round."""
 
-    rooms: tuple[float, ...] = (20, 25, 30, 35, 40)
+    rooms: tuple[float, ...] = (15, 20, 25, 30, 34)
     limit: float = 45.0
     now: list[float] = field(default_factory=list)
 
@@ -26,7 +27,7 @@ class Phones:
     def decide(self, client: int, round: int) -> bool:
         """Whether the phone trains in this round; it warms up or cools down accordingly."""
         cool = self.now[client] + 8 <= self.limit
-        self.now[client] += 8 * cool - 0.1 * (self.now[client] - self.rooms[client])
+        self.now[client] += 8 * cool - 0.25 * (self.now[client] - self.rooms[client])
         return cool
 
 
