@@ -11,6 +11,7 @@ from ccfed.training.anymodule import AnyModule
 from ccfed.training.batches import BatchPlan
 from ccfed.training.engine import Jobs, Precision, Task
 from ccfed.training.multiplying import multiplying
+from ccfed.training.recording import Recorded
 from ccfed.training.stepping import at_work, inputs_of
 
 # A graph for fewer jobs is recorded for at least so many steps; fewer go along in a larger one.
@@ -62,7 +63,7 @@ class CapturedModule(AnyModule):
         super().__init__(replace(task, network=replace(task.network, module=module)))
         self.precision = precision
         self.room: Room | None = None
-        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.graphs: dict[int, Recorded] = {}
 
     def advance(self, params: Tensor, jobs: Jobs, dealt: BatchPlan) -> Tensor:
         """Replays each step's graph for as many jobs as are still at work."""
@@ -71,7 +72,7 @@ class CapturedModule(AnyModule):
         sizes = self._sizes([active for _, active in at_work(jobs.steps)])
         room.take(params, jobs, dealt)
         for size in sizes:
-            self.graphs[size].replay()
+            self.graphs[size]()
         params.copy_(room.params[: len(params)])
         return room.losses[: len(params)].clone()
 
@@ -92,23 +93,13 @@ class CapturedModule(AnyModule):
                 self.graphs[size] = self._record(self.room, size)
         return [min(size for size in self.graphs if size >= want) for want in wanted]
 
-    def _record(self, room: Room, size: int) -> torch.cuda.CUDAGraph:
+    def _record(self, room: Room, size: int) -> Recorded:
         # Nobody has steps to make yet, so that the warm-up changes nothing.
         room.steps.zero_()
         room.cursor.zero_()
         with multiplying(self.task.device, self.precision):
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                self._step(room, size)
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            room.cursor.zero_()
-            # All graphs share their memory: one runs after another.
-            pool = next(iter(self.graphs.values())).pool() if self.graphs else None
-            with torch.cuda.graph(graph, pool=pool):
-                self._step(room, size)
-        return graph
+            beside = next(iter(self.graphs.values()), None)
+            return Recorded(lambda: self._step(room, size), self.task.device, room.cursor.zero_, beside=beside)
 
     def _step(self, room: Room, size: int) -> None:
         task = self.task

@@ -6,10 +6,11 @@ kernels (streams).
 """
 
 import copy
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from ccfed.training import batches
@@ -17,9 +18,12 @@ from ccfed.training.batches import BatchPlan
 from ccfed.training.dropout import StreamedDropout
 from ccfed.training.engine import Jobs, Precision, Task
 from ccfed.training.multiplying import multiplying
+from ccfed.training.recording import Recorded, on
 from ccfed.training.stepping import evaluate_in_pieces, inputs_of, values_per_sample
 
 LANES = 8
+
+Forward = Callable[[dict[str, Tensor], Tensor], Tensor]
 
 
 class Lane:
@@ -29,10 +33,10 @@ class Lane:
     products take rounded copies of the parameters, which themselves stay float32, as do the sums.
     """
 
-    def __init__(self, task: Task, module: nn.Module, precision: Precision, steps: int) -> None:
+    def __init__(self, task: Task, forward: Forward, precision: Precision, steps: int) -> None:
         device = task.device
-        self.task, self.module, self.most = task, module, steps
-        self.stream = torch.cuda.Stream(device)
+        self.task, self.forward, self.most = task, forward, steps
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.products = torch.bfloat16 if precision == "bfloat16" else task.dtype
         self.last = precision != "float32"
         self.flat = torch.zeros(task.network.size, dtype=task.dtype, device=device)
@@ -46,7 +50,8 @@ class Lane:
         # As an optimiser would see them: leaves, each a part of the one vector.
         self.leaves = {name: part.requires_grad_() for name, part in self._parts(self.rounded).items()}
         with multiplying(device, precision):
-            self.graph = self._record()
+            # With a learning rate of 0 and no samples the warm-up changes nothing but the cursor.
+            self.step = Recorded(self._step, device, self.cursor.zero_, self.stream)
 
     def _parts(self, flat: Tensor) -> dict[str, Tensor]:
         """Each parameter as a part of `flat`, in this lane's own order."""
@@ -83,19 +88,6 @@ class Lane:
             given[name].copy_(part)
         loss.copy_(self.loss)
 
-    def _record(self) -> torch.cuda.CUDAGraph:
-        # With a learning rate of 0 and no samples the warm-up changes nothing.
-        torch.cuda.synchronize(self.task.device)
-        with torch.cuda.stream(self.stream):
-            for _ in range(2):
-                self._step()
-        torch.cuda.synchronize(self.task.device)
-        graph = torch.cuda.CUDAGraph()
-        self.cursor.zero_()
-        with torch.cuda.graph(graph, stream=self.stream):
-            self._step()
-        return graph
-
     def _step(self) -> None:
         task = self.task
         chosen = self.samples.index_select(0, self.cursor)
@@ -106,7 +98,7 @@ class Lane:
         if self.last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.enable_grad(), StreamedDropout(self.drops.index_select(0, self.cursor)[0]):
-            scores = functional_call(self.module, self.leaves, (x,)).to(task.dtype)
+            scores = self.forward(self.leaves, x).to(task.dtype)
             each = F.cross_entropy(scores, y, reduction="none")
             loss = (each * filled).sum() / filled.sum().clamp(min=1)
         gradients = torch.autograd.grad(loss, list(self.leaves.values()))
@@ -132,6 +124,7 @@ class Lanes:
         self.task, self.precision = task, precision
         # A copy, so that the caller's module keeps its parameters and its convolutions.
         self.module = copy.deepcopy(task.network.module)
+        self.forward: Forward = lambda params, x: functional_call(self.module, params, (x,))
         self.values = values_per_sample(task)
         self.most = 0
         self.lanes: list[Lane] = []
@@ -147,25 +140,25 @@ class Lanes:
         lr = jobs.lr.to(params.device, params.dtype)
         losses = params.new_zeros(jobs_here)
         steps = jobs.steps.tolist()
-        here = torch.cuda.current_stream(params.device)
-        for lane in self.lanes:
-            lane.stream.wait_stream(here)
+        streams = [lane.stream for lane in self.lanes if lane.stream is not None]
+        for stream in streams:
+            stream.wait_stream(torch.cuda.current_stream(params.device))
         for first in range(0, jobs_here, len(self.lanes)):
             # In the jobs' order, so that the lanes, which take turns, all have something to do.
             beside = list(zip(range(first, jobs_here), self.lanes, strict=False))
             for j, lane in beside:
-                with torch.cuda.stream(lane.stream):
+                with on(lane.stream):
                     lane.load(params[j], dealt.samples[j], crops[j], drops[j], lr[j])
             for k in range(steps[first]):
                 for j, lane in beside:
                     if k < steps[j]:
-                        with torch.cuda.stream(lane.stream):
-                            lane.graph.replay()
+                        with on(lane.stream):
+                            lane.step()
             for j, lane in beside:
-                with torch.cuda.stream(lane.stream):
+                with on(lane.stream):
                     lane.unload(params[j], losses[j])
-        for lane in self.lanes:
-            here.wait_stream(lane.stream)
+        for stream in streams:
+            torch.cuda.current_stream(params.device).wait_stream(stream)
         return losses
 
     def _open(self, lanes: int, steps: int) -> None:
@@ -174,7 +167,7 @@ class Lanes:
             self.most = steps
         while len(self.lanes) < lanes:
             try:
-                self.lanes.append(Lane(self.task, self.module, self.precision, self.most))
+                self.lanes.append(Lane(self.task, self.forward, self.precision, self.most))
             except torch.OutOfMemoryError:
                 if not self.lanes:
                     raise
@@ -189,7 +182,7 @@ class Lanes:
         def scores_of(some: Tensor, x: Tensor) -> Tensor:
             if last and x.dim() == 4:
                 x = x.contiguous(memory_format=torch.channels_last)
-            return torch.stack([functional_call(self.module, self.task.network.views(m), (x,)) for m in some])
+            return torch.stack([self.forward(self.task.network.views(model), x) for model in some])
 
         with multiplying(self.task.device, self.precision):
             return evaluate_in_pieces(self.task, models, scores_of, self.values)
