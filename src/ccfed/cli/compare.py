@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from ccfed.cli.failures import Failure
+from ccfed.cli.failures import Failure, disk_trouble
 from ccfed.cli.run import Output, parse, simulate_into
 from ccfed.simulation.settings import Settings
 
@@ -27,14 +27,15 @@ class CompareOptions:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs `ccfed compare ARGUMENTS`."""
-    options = parse(CompareOptions, arguments, "ccfed compare")
+    options = parse(CompareOptions, arguments, "ccfed compare", "compare.toml", methods=str, seeds=int)
     for name, values in (("--methods", options.methods), ("--seeds", options.seeds)):
         if not values or len(set(values)) < len(values):
             raise Failure(f"{name} is {' '.join(map(str, values)) or 'empty'}, but it must list different values")
     runs, base = simulate_into(options.settings, options.methods, options.seeds, options.output, flat=False)
     table = runs.table()
-    (base / "table.md").write_text(table.markdown() + "\n")
-    runs.plot("accuracy", str(base / "accuracy.png"))
+    with disk_trouble():
+        (base / "table.md").write_text(table.markdown() + "\n")
+        runs.plot("accuracy", str(base / "accuracy.png"))
     print(table)
     print(base)
     return 0

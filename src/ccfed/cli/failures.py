@@ -22,10 +22,10 @@ def bad_input() -> Iterator[None]:
 
 
 @contextmanager
-def disk_trouble() -> Iterator[None]:
-    """A full disk or a read-only folder is told in one sentence, exit code 1."""
+def disk_trouble(advice: str = "") -> Iterator[None]:
+    """A full disk or a read-only folder is told in one sentence, with `advice` if there is some, exit code 1."""
     try:
         yield
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        raise Failure(f"{error.strerror or error}{where}", 1) from error
+        raise Failure(f"{error.strerror or error}{where}{advice and '; '}{advice}", 1) from error

@@ -1,7 +1,9 @@
 """`ccfed run`: one federation."""
 
 import datetime
+import json
 import sys
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import tyro
 
 from ccfed.cli.failures import Failure, bad_input, disk_trouble
+from ccfed.files.whole import write_whole
 from ccfed.simulation.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,7 +28,9 @@ class Output:
     out: Path | None = None
     """Folder for the results (default: runs/DATE-TIME-METHOD)."""
     resume: bool = False
-    """Go on with the run that --out holds."""
+    """Go on with the run that --out holds, with its settings, to the same result as if it had never stopped."""
+    checkpoint_every: float = 10.0
+    """Seconds between checkpoints (0: after every round)."""
     config: Path | None = None
     """TOML file with settings, such as a run's experiment.toml; options on the command line win over it."""
 
@@ -40,7 +45,7 @@ class RunOptions:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs `ccfed run ARGUMENTS`."""
-    options = parse(RunOptions, arguments, "ccfed run")
+    options = parse(RunOptions, arguments, "ccfed run", "experiment.toml")
     s = options.settings
     runs, base = simulate_into(s, (s.method,), (s.seed,), options.output, flat=True)
     print(runs.table())
@@ -48,24 +53,37 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def parse(kind: type[T], arguments: Sequence[str], program: str) -> T:
-    """The options in `arguments`, on top of those in the file that --config names."""
-    defaults = Settings()
-    config = _config_of(arguments)
+def parse(kind: type[T], arguments: Sequence[str], program: str, file: str, **lists: type) -> T:
+    """The options in `arguments`, on top of those in the file that --config names, or with --resume in the `file` of
+    the run's folder; `lists` are the options of `kind` which may stand there besides settings, with their items'
+    types."""
+    defaults, others = Settings(), {}
+    out, config = _path_after("--out", arguments), _path_after("--config", arguments)
+    if "--resume" in arguments and config is None and out is not None and (out / file).exists():
+        config = out / file
     if config is not None:
         with bad_input():
-            defaults = Settings.from_toml(config)
-    default = kind(settings=defaults, output=Output())  # type: ignore[call-arg]
+            defaults = Settings.from_toml(config, besides=lists)
+            others = {name: _list_in(config, name, lists[name]) for name in lists}
+    others = {name: value for name, value in others.items() if value is not None}
+    default = kind(settings=defaults, output=Output(), **others)  # type: ignore[call-arg]
     return tyro.cli(kind, args=list(arguments), prog=program, default=default)
 
 
-def _config_of(arguments: Sequence[str]) -> Path | None:
+def _path_after(option: str, arguments: Sequence[str]) -> Path | None:
     for i, word in enumerate(arguments):
-        if word == "--config" and i + 1 < len(arguments):
+        if word == option and i + 1 < len(arguments):
             return Path(arguments[i + 1])
-        if word.startswith("--config="):
+        if word.startswith(f"{option}="):
             return Path(word.partition("=")[2])
     return None
+
+
+def _list_in(config: Path, name: str, item: type) -> tuple[object, ...] | None:
+    value = tomllib.loads(config.read_text(encoding="utf-8")).get(name)
+    if value is not None and not (isinstance(value, list) and all(type(each) is item for each in value)):
+        raise ValueError(f"{name} in --config is {value!r}, but it must be a list of type {item.__name__}")
+    return None if value is None else tuple(value)
 
 
 def say(sentence: str) -> None:
@@ -78,32 +96,54 @@ def simulate_into(
 ) -> tuple["Runs", Path]:
     """Simulates and leaves the results in a folder: itself a run's folder if `flat`, else with one inside for each
     run."""
+    from ccfed.cli.stopping import Stopping
     from ccfed.simulation import Diverged, experiments_of, run
+    from ccfed.simulation.checkpoint import Refused
+    from ccfed.simulation.checkpoints import Checkpoints
     from ccfed.simulation.folder import RunFolders, holds_a_run
+    from ccfed.simulation.memory import STORED, space_for
     from ccfed.simulation.progress import ShowProgress
     from ccfed.simulation.simulate import find_device, run_folder_name
 
     what = methods[0] if flat else "compare"
     base = output.out or Path("runs") / f"{datetime.datetime.now():%Y-%m-%d-%H%M%S}-{what}"
-    if holds_a_run(base) and not output.resume:
-        raise Failure(f"--out is {str(base)!r}, which is not empty: choose another folder, or --resume the run in it")
+    with disk_trouble():
+        if output.resume and output.out is None:
+            raise Failure("--resume needs --out: the folder of the run that is to go on")
+        if holds_a_run(base) and not output.resume:
+            raise Failure(
+                f"--out is {str(base)!r}, which is not empty: choose another folder, or --resume the run in it"
+            )
+    if not output.checkpoint_every >= 0:
+        raise Failure(f"--checkpoint-every is {output.checkpoint_every:g}, but it must be at least 0")
     with bad_input():
         settings.check()
-        find_device(settings.device)
+        device = find_device(settings.device)
         experiments = experiments_of(settings, methods, seeds)
         for experiment in experiments:
             experiment.make_network()
     folders = {(e.name, e.seed): base if flat else run_folder_name(base, e.name, e.seed) for e in experiments}
-    with disk_trouble():
+    advice = f"the last good state is in {base}, and --resume goes on from there"
+    with disk_trouble(advice), Stopping() as stopping:
+        if not flat:
+            lists = f"methods = {json.dumps(methods)}\nseeds = {json.dumps(seeds)}\n"
+            write_whole(base / "compare.toml", (settings.to_toml() + lists).encode())
+        saves = Checkpoints(folders, resume=output.resume, seconds=output.checkpoint_every, say=say)
         try:
             runs = run(
                 experiments,
                 device=settings.device,
                 engine=settings.engine,
                 precision=settings.precision,
-                observers=[RunFolders(folders), ShowProgress()],
+                observers=[saves, RunFolders(folders), ShowProgress(), stopping],
+                space=space_for(experiments, settings.history_memory, device, base, say),
+                store_dtype=STORED[settings.history_dtype],
                 say=say,
             )
+        except Refused as trouble:
+            raise Failure(str(trouble)) from trouble
         except Diverged as trouble:
             raise Failure(f"{trouble}; the last good state is in {base}", 1) from trouble
-        return runs, base
+    if stopping.code is not None and not all(len(run.records) == settings.rounds for run in runs.all):
+        raise Failure(f"interrupted; {advice}", stopping.code)
+    return runs, base

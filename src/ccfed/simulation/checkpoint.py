@@ -33,6 +33,10 @@ SERVER = "server."
 COUNTERS = ("steps_done", "bytes_up", "bytes_down")
 
 
+class Refused(ValueError):
+    """A run cannot be gone on with, for the reason that the message tells."""
+
+
 class Checkpoint:
     """Writes one federation's checkpoints to `folder`, and reads them back.
 
@@ -75,7 +79,7 @@ class Checkpoint:
     def restore(self, running: Running, say: Callable[[str], None] = lambda sentence: None) -> dict[str, Any] | None:
         """Puts `running`, which has not begun, where the last good checkpoint left it; returns the `extra` of then.
 
-        None if there is no checkpoint. `say` hears of a damaged one that was passed over. ValueError if the checkpoint
+        None if there is no checkpoint. `say` hears of a damaged one that was passed over. Refused if the checkpoint
         is that of another run or of another version, or if neither it nor the one before is whole.
         """
         found = self._newest_whole(say)
@@ -164,19 +168,19 @@ class Checkpoint:
                     say(f"{trouble}: going on from the checkpoint before, made after round {found.facts['round']}")
                 return found
         if trouble is not None:
-            raise ValueError(f"--resume: {trouble}, and the checkpoint before is not whole: choose another --out")
+            raise Refused(f"--resume: {trouble}, and the checkpoint before is not whole: choose another --out")
         return None
 
     def _refuse_another(self, found: Sealed) -> None:
         version = found.facts.get("format")
         if version != FORMAT:
-            raise ValueError(
+            raise Refused(
                 f"--resume: {self.folder} has a checkpoint of format {version}, but this version of ccfed reads format "
                 f"{FORMAT}: go on with the version that wrote it"
             )
         different = difference(found.facts["identity"], self.identity)
         if different is not None:
-            raise ValueError(
+            raise Refused(
                 f"--resume: {self.folder.parent} holds another run ({different}): give the options that it was begun "
                 "with, or another --out"
             )

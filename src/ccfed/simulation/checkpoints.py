@@ -9,7 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ccfed.records import RoundRecord
-from ccfed.simulation.checkpoint import Checkpoint
+from ccfed.simulation.checkpoint import Checkpoint, Refused
 from ccfed.simulation.identity import Identities
 from ccfed.simulation.loop import Diverged, Simulation
 from ccfed.simulation.running import Running
@@ -53,6 +53,7 @@ class Checkpoints:
                 checkpoint = self._checkpoints[id(running)] = Checkpoint(folder, identities.of(running))
                 if self.resume and checkpoint.restore(running, self.say) is not None:
                     self._saved[id(running)] = running.state.round
+                    simulation.engine_before = simulation.engine_before or checkpoint.engine
             self._locks = locks.pop_all()
         if self.resume:
             self.say(_where(simulation.running))
@@ -89,7 +90,7 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         lock = FileLock(folder / "lock", blocking=False).acquire()
     except Timeout as error:
-        raise ValueError(f"{folder.parent} is in use: another process simulates the same run") from error
+        raise Refused(f"{folder.parent} is in use: another process simulates the same run") from error
     with lock:
         yield
 

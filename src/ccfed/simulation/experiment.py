@@ -51,8 +51,12 @@ class Experiment:
     @property
     def client_steps_full(self) -> int:
         """The client-steps that full training of every selected client would take."""
-        selected = max(int(self.participation * self.federation.clients + 1e-9), 1)
-        return self.rounds * self.steps * (self.federation.clients if self.participation == 1 else selected)
+        return self.rounds * self.steps * self.selected
+
+    @property
+    def selected(self) -> int:
+        """The clients that are selected in each round."""
+        return max(int(self.participation * self.federation.clients + 1e-9), 1)
 
     def make_network(self) -> Network:
         """The network with this experiment's initial parameters, checked against the data."""

@@ -1,11 +1,14 @@
 """The folder of a run: settings, who holds what, one row a round, who took part, a summary and the curve."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ccfed.files import write_whole
 from ccfed.records import RoundRecord, curves, participation, row_text, summary, write_rounds
 from ccfed.simulation.facts import facts_of
 from ccfed.simulation.loop import Simulation
@@ -30,8 +33,8 @@ class RunFolders:
             folder = self.folder_of(running)
             folder.mkdir(parents=True, exist_ok=True)
             if running.experiment.settings is not None:
-                (folder / "experiment.toml").write_text(running.experiment.settings.to_toml())
-            np.savez_compressed(folder / "federation.npz", allow_pickle=False, **known)
+                write_whole(folder / "experiment.toml", running.experiment.settings.to_toml().encode())
+            write_whole(folder / "federation.npz", packed(known))
             write_rounds(folder / "rounds.csv", running.records)
 
     def on_round(self, simulation: Simulation, played: list[tuple[Running, RoundRecord]]) -> None:
@@ -49,11 +52,20 @@ class RunFolders:
             run = Run.of(running)
             clients = running.experiment.federation.clients
             who = participation(running.took_part, clients, running.bytes_up, running.bytes_down)
-            np.savez_compressed(folder / "participation.npz", allow_pickle=False, **who)
+            write_whole(folder / "participation.npz", packed(who))
             device = f"{simulation.device}"
             summary = summary_of(run, simulation.engine_name, device, running.finished)
-            (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-            curves(Runs([run])).savefig(folder / "accuracy.png")
+            write_whole(folder / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+            picture = io.BytesIO()
+            curves(Runs([run])).savefig(picture, format="png")
+            write_whole(folder / "accuracy.png", picture.getvalue())
+
+
+def packed(arrays: dict[str, NDArray[Any]]) -> bytes:
+    """The content of an .npz file with these arrays."""
+    out = io.BytesIO()
+    np.savez_compressed(out, allow_pickle=False, **arrays)
+    return out.getvalue()
 
 
 def summary_of(run: Run, engine: str, device: str, finished: bool) -> dict[str, Any]:

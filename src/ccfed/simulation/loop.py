@@ -61,11 +61,12 @@ class Simulation:
         self._on_divergence = on_divergence
         self._beside: list[tuple[Jobs, Callable[[Trained], None]]] = []
         self.stop_requested = False
+        self.engine_before = ""  # that of an earlier call from which this one goes on
 
     @property
     def engine_name(self) -> str:
-        """The engine at work, or "none" before the first round."""
-        return "none" if self._engine is None else self._engine.name
+        """The engine at work, or "none" before the first round (of an earlier call, if this one goes on from there)."""
+        return self.engine_before or "none" if self._engine is None else self._engine.name
 
     def train_beside(self, jobs: Jobs, then: Callable[[Trained], None]) -> None:
         """Trains `jobs` in one batch with the next round's, for an observer that measures something, and hands what

@@ -3,7 +3,9 @@
 import difflib
 import json
 import math
+import re
 import tomllib
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -17,6 +19,7 @@ from ccfed.algorithm.server import SERVERS
 BUDGETS = ("levels", "groups", "explicit", "energy")
 DEVICES = ("auto", "cpu", "cuda")
 ENGINES = ("auto", "one-by-one", "together")
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,7 @@ class Settings:
             raise ValueError(f"--participation is {self.participation}, but it must lie in (0, 1]")
         if not 0 <= self.iid <= 1:
             raise ValueError(f"--iid is {self.iid}, but it must lie in [0, 1]")
+        sizes_of(self.history_memory)
         if self.tau < 0:
             raise ValueError(f"--tau is {self.tau}, but it must be at least 0")
         return self
@@ -178,8 +182,9 @@ class Settings:
         return "\n".join(lines) + "\n"
 
     @classmethod
-    def from_toml(cls, path: Path) -> "Settings":
-        """Reads what `to_toml` wrote, or a file that names only some of the settings."""
+    def from_toml(cls, path: Path, besides: Collection[str] = ()) -> "Settings":
+        """Reads what `to_toml` wrote, or a file that names only some of the settings; what `besides` names may also
+        stand there."""
         try:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -188,6 +193,8 @@ class Settings:
         read = {}
         for written, value in values.items():
             name = written.replace("-", "_")
+            if name in besides:
+                continue
             if name not in kinds:
                 near = difflib.get_close_matches(name, kinds, 1)
                 hint = f" (did you mean {near[0]!r}?)" if near else ""
@@ -207,6 +214,18 @@ def known(name: str, value: str, allowed: Any) -> None:
         near = difflib.get_close_matches(value, allowed, 1)
         hint = f"did you mean {near[0]!r}? It" if near else "it"
         raise ValueError(f"{name} is {value!r}; {hint} must be one of {', '.join(allowed)}")
+
+
+def sizes_of(text: str) -> tuple[float, float] | None:
+    """The bytes that pasts may take (on the device, in host memory) by --history-memory; None for auto."""
+    named = {"auto": None, "device": (float("inf"), 0.0), "host": (0.0, float("inf"))}
+    if text in named:
+        return named[text]
+    found = [re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?B)", part.strip(), re.IGNORECASE) for part in text.split(",")]
+    if len(found) != 2 or None in found:
+        raise ValueError(f"--history-memory is {text!r}, but it must be auto, device, host, or two sizes as 8GB,16GB")
+    first, second = (float(each[1]) * UNITS[each[2].upper()] for each in found if each)
+    return first, second
 
 
 def _as(kind: Any, value: Any, name: str) -> Any:

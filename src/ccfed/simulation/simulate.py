@@ -82,7 +82,11 @@ def run(
     place = find_device(device)
 
     def make_engine(task: Task, jobs: Jobs) -> Engine:
-        return choose(task, jobs, engine, say, precision)
+        # A run goes on with the engine that it was begun with, so that it comes to the same result.
+        before = simulation.engine_before
+        if before and engine not in ("auto", before):
+            say(f"begun with engine {before}, going on with {engine}: numbers may differ in their last digits")
+        return choose(task, jobs, (engine == "auto" and before) or engine, say, precision)
 
     finished: dict[int, Run] = {}
     for group in groups(experiments):

@@ -1,0 +1,66 @@
+"""Where the clients' pasts lie: on the device, in host memory, or in memory-mapped files, by their size."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+import torch
+
+from ccfed.algorithm import Space
+from ccfed.simulation.experiment import Experiment
+from ccfed.simulation.results import in_bytes
+from ccfed.simulation.settings import sizes_of
+
+STORED = {"float32": None, "bfloat16": torch.bfloat16}
+"""The types that --history-dtype names; None is the model's own."""
+
+
+def space_for(
+    experiments: Sequence[Experiment], text: str, device: torch.device, folder: Path, say: Callable[[str], None]
+) -> Space:
+    """The Space for the pasts of `experiments` by --history-memory `text`; `say` hears what was chosen.
+
+    With "auto", half of what is free on the device, then half of what is free on the host, then files in `folder`.
+    """
+    sizes = sizes_of(text)
+    if sizes is None:
+        host = psutil.virtual_memory().available / 2
+        sizes = (torch.cuda.mem_get_info(device)[0] / 2, host) if device.type == "cuda" else (host, 0.0)
+    space = Space(*sizes, folder)
+    expected = sum(map(bytes_of_pasts, experiments))
+    if expected:
+        say(f"pasts take up to {_places(expected, space, device)}")
+    return space
+
+
+def bytes_of_pasts(experiment: Experiment) -> int:
+    """The most that the moves and notes of all clients which can come to train may take."""
+    e, rule = experiment, experiment.method.estimator
+    if not rule.keeps:
+        return 0
+    network = e.make_network()
+    width = network.size * stored_as(e).itemsize + rule.state_size * network.flat().dtype.itemsize
+    return min(e.federation.clients, e.rounds * e.selected) * width
+
+
+def stored_as(experiment: Experiment) -> torch.dtype:
+    """The type in which an experiment's pasts are kept."""
+    chosen = None if experiment.settings is None else STORED[experiment.settings.history_dtype]
+    return chosen or experiment.make_network().flat().dtype
+
+
+def _places(expected: float, space: Space, device: torch.device) -> str:
+    """Such as '40.0 GB: 11.2 GB in memory, 28.8 GB in memory-mapped files in runs/x'."""
+    rooms = {
+        "in memory" if device.type == "cpu" else "on the device": space.device_bytes,
+        "in host memory": space.host_bytes,
+        f"in memory-mapped files in {space.folder}": float("inf"),
+    }
+    parts, left = [], expected
+    for place, room in rooms.items():
+        if taken := min(left, room):
+            parts.append((taken, place))
+            left -= taken
+    if len(parts) == 1:
+        return f"{in_bytes(expected)}, {parts[0][1]}"
+    return f"{in_bytes(expected)}: " + ", ".join(f"{in_bytes(taken)} {place}" for taken, place in parts)
