@@ -21,7 +21,7 @@ from ccfed import files
 from ccfed.files import Damaged, Sealed
 from ccfed.simulation.identity import Identities, Identity, difference
 from ccfed.simulation.running import RoundRecord, Running
-from ccfed.simulation.segments import Segments
+from ccfed.simulation.segments import SMALL_BYTES, Segments
 
 FORMAT = 1
 STATE = "state.safetensors"
@@ -29,6 +29,7 @@ LOG_BYTES = 2**20
 """A log of rounds larger than this becomes a file of its own."""
 COUNTED_APART = 2**15
 """The counters of at most so many clients stand in the state; those of more are written for all clients at once."""
+PART = re.compile(r"[a-z]+-(\d+)\.safetensors(?:\.new)?")
 SERVER = "server."
 COUNTERS = ("steps_done", "bytes_up", "bytes_down")
 
@@ -120,6 +121,9 @@ class Checkpoint:
         files.save(self.folder / STATE, tensors, facts, keep_previous=True)
         self._saved, self.engine = state.round, engine
         before, self._in_use = self._in_use, set(_files_of(facts))
+        if running.finished and sum((self.folder / name).stat().st_size for name in before) > SMALL_BYTES:
+            files.previous_of(self.folder / STATE).unlink(missing_ok=True)  # its pasts take too much room to be kept
+            before = set()
         self._remove_all_but(self._in_use | before)
 
     def _tail_of_log(self, running: Running) -> dict[str, Tensor]:
@@ -217,16 +221,17 @@ class Checkpoint:
     def _next_name(self, kind: str) -> str:
         """The name of a new file; no name is used twice in a folder."""
         if not self._number and self.folder.exists():
-            self._number = max((int(path.stem.split("-")[1]) for path in self._parts()), default=0)
+            self._number = max((number for _, number in self._parts()), default=0)
         self._number += 1
         return f"{kind}-{self._number:06d}.safetensors"
 
-    def _parts(self) -> list[Path]:
-        """The files in the folder that are parts of a checkpoint, and remains of such that were not completed."""
-        return [path for path in self.folder.iterdir() if re.match(r"[a-z]+-\d+\.safetensors", path.name)]
+    def _parts(self) -> list[tuple[Path, int]]:
+        """The files in the folder that are parts of a checkpoint or remains of one, with their numbers."""
+        found = [(path, PART.fullmatch(path.name)) for path in self.folder.iterdir()]
+        return [(path, int(part[1])) for path, part in found if part]
 
     def _remove_all_but(self, names: set[str]) -> None:
-        for path in self._parts():
+        for path, _ in self._parts():
             if path.name not in names:
                 path.unlink()
 

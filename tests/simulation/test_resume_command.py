@@ -1,0 +1,135 @@
+"""`ccfed run` and `ccfed compare` with --resume, and what they say when a run cannot be saved or gone on with."""
+
+import os
+import resource
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ccfed.cli import main
+from ccfed.files import load
+from ccfed.simulation.checkpoint import STATE
+
+SIZES = ["--rounds", "12", "--steps", "2", "--batch-size", "8", "--clients", "12", "--participation", "0.25"]
+
+
+def model(folder: Path) -> tuple[int, bytes]:
+    """Rounds played and the global model's bits."""
+    state = load(folder / "checkpoint" / STATE)
+    return state.facts["round"], state.tensors["model"].numpy().tobytes()
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("straight") / "run"
+    assert main(["run", *SIZES, "--out", str(folder)]) == 0
+    return folder
+
+
+def test_a_full_disk_is_told_in_one_sentence_and_leaves_the_last_good_state(
+    tmp_path: Path, straight: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(tmp_path / "run"), "--checkpoint-every", "0"]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))  # the pasts of six clients, but not of seven
+    try:
+        assert main(["run", *SIZES, *out]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("ccfed run: File too large")
+    assert said.endswith(f"the last good state is in {tmp_path / 'run'}, and --resume goes on from there")
+    assert 0 < model(tmp_path / "run")[0] < 12
+    assert main(["run", *out, "--resume"]) == 0
+    assert model(tmp_path / "run") == model(straight)
+
+
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="there is no folder that nobody may write into")
+def test_a_folder_that_nobody_may_write_into_is_told_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *SIZES, "--out", "/sys/kernel/ccfed"]) == 1
+    assert "(/sys/kernel/ccfed" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write into read-only folders")
+def test_a_folder_that_became_read_only_is_told_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert main(["run", *SIZES, "--out", str(folder)]) == 0
+    (folder / "checkpoint").chmod(0o500)
+    folder.chmod(0o500)
+    try:
+        assert main(["run", "--out", str(folder), "--resume"]) == 1
+    finally:
+        folder.chmod(0o700)
+        (folder / "checkpoint").chmod(0o700)
+    assert "Permission denied" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_first_ctrl_c_saves_and_ends_with_130(
+    tmp_path: Path, straight: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+
+    def press_after_some_rounds() -> None:
+        while not (folder / "rounds.csv").exists() or len((folder / "rounds.csv").read_bytes().splitlines()) < 4:
+            time.sleep(0.001)
+        signal.raise_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=press_after_some_rounds, daemon=True)
+    thread.start()
+    # Many rounds, so that the key comes before the end; they are as long as the others'.
+    sizes = ["--rounds", "100000", *SIZES[2:]]
+    assert main(["run", *sizes, "--out", str(folder)]) == 130
+    thread.join()
+    assert capsys.readouterr().err.splitlines()[-1].startswith("ccfed run: interrupted; the last good state is in")
+    rounds, _ = model(folder)
+    rows = (folder / "rounds.csv").read_text().splitlines()
+    assert 3 <= rounds == len(rows) - 1 < 100_000
+    shared = min(rounds, 12) + 1
+    same = [row.rpartition(",")[0] for row in (straight / "rounds.csv").read_text().splitlines()]
+    assert [row.rpartition(",")[0] for row in rows[:shared]] == same[:shared]
+
+
+def test_a_diverged_run_leaves_its_last_good_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--out", str(tmp_path / "run")]
+    assert main(["run", *SIZES, "--lr", "1e30", *out]) == 1
+    assert "the last good state is in" in capsys.readouterr().err.splitlines()[-1]
+    assert model(tmp_path / "run")[0] < 12
+    assert main(["run", *out, "--resume"]) == 1  # it diverges again, in the same round
+    assert "the last good state is in" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_what_cannot_be_gone_on_with_is_refused(
+    tmp_path: Path, straight: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*arguments: str) -> str:
+        assert main(list(arguments)) == 2
+        return capsys.readouterr().err.splitlines()[-1]
+
+    out = ["--out", str(straight)]
+    assert "which is not empty" in said("run", *SIZES, *out)
+    assert "--lr was 0.05 and is 0.1" in said("run", *SIZES, *out, "--resume", "--lr", "0.1")
+    assert "--resume needs --out" in said("run", *SIZES, "--resume")
+    assert "--checkpoint-every is -1" in said("run", *SIZES, "--out", str(tmp_path / "x"), "--checkpoint-every", "-1")
+    assert "--history-memory is '8XB'" in said("run", *SIZES, "--out", str(tmp_path / "x"), "--history-memory", "8XB")
+
+
+def test_a_comparison_goes_on_with_its_own_methods_and_seeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(tmp_path / "all")]
+    assert main(["compare", *SIZES, "--methods", "fedavg", "cc-fedavg", "--seeds", "3", "4", *out]) == 0
+    table = capsys.readouterr().out
+    assert main(["compare", *out, "--resume"]) == 0
+    again = capsys.readouterr()
+    assert again.out == table
+    assert "nothing to do: 4 of 4 federations have finished" in again.err
+    # One method more joins, and those that have finished are not run again.
+    assert main(["compare", *out, "--resume", "--methods", "fedavg", "cc-fedavg", "mifa"]) == 0
+    more = capsys.readouterr()
+    assert "going on after 0 of 12 rounds; 4 of 6 federations have finished" in more.err
+    assert more.out.splitlines()[2:4] == table.splitlines()[2:4]
