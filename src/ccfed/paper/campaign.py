@@ -1,24 +1,25 @@
 """Runs the cells that are missing: all that can share a batch side by side, each written down when it ends."""
 
 import datetime
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from ccfed import data
 from ccfed.data import Dataset, Federation
 from ccfed.models.network import Network, find_model
-from ccfed.paper import pause
 from ccfed.paper.distance import distances
 from ccfed.paper.plan import Cell
 from ccfed.paper.store import Finished, Store, summed
 from ccfed.simulation import Experiment, Observer, RoundRecord, Running, Simulation, run
+from ccfed.simulation.checkpoint import Checkpoint
 from ccfed.simulation.experiment import split_of
+from ccfed.simulation.identity import Identities
 from ccfed.simulation.simulate import find_device
 from ccfed.training import Precision
 
@@ -26,9 +27,15 @@ Load = Callable[[str], Dataset]
 Extra = dict[str, Any]
 
 PROBES: dict[str, Callable[[Simulation, Running, Extra], None]] = {"distance": distances}
-"""What can be measured beside the rounds: called after each round of a run with the probe of this name."""
+"""What can be measured beside the rounds: called before the first and after each round of a run with the probe of this
+name."""
 
+ENOUGH = {"mlp": 3000, "cnn": 256}
+"""Trainings side by side of a model from which on more of them do not make a GPU faster."""
+ENOUGH_OF_ANOTHER = 64
+ENOUGH_ON_CPU = 16
 MOST_AT_ONCE = 400  # federations in a batch
+FOLDER = "paused"
 
 
 @dataclass(frozen=True)
@@ -105,29 +112,49 @@ class Sources:
 
 
 class Bookkeeper:
-    """An observer that writes down each run when it ends, lets probes measure, and stops and saves in time."""
+    """An observer that writes down each run when it ends, lets probes measure, and stops and saves in time.
+
+    Runs that are stopped on their way leave a checkpoint in `paused`/KEY, which is removed when they end.
+    """
 
     def __init__(
-        self, cells: Sequence[Cell], store: Store, machine: Machine, paused: Path, deadline: Deadline, save_every: float
+        self,
+        cells: Sequence[Cell],
+        store: Store,
+        machine: Machine,
+        paused: Path,
+        deadline: Deadline,
+        save_every: float,
+        say: Callable[[str], None],
     ) -> None:
         self.cells = {cell.key: cell for cell in cells}
         self.extras: dict[str, Extra] = {cell.key: {} for cell in cells}
         self.store, self.machine, self.paused, self.deadline = store, machine, paused, deadline
-        self.save_every, self._saved_at = save_every, time.monotonic()
+        self.save_every, self.say = save_every, say
+        self._saved_at = time.monotonic()
+        self._checkpoints: dict[str, Checkpoint] = {}
+        self._open: list[Running] = []  # what is not written down yet
 
     def on_start(self, simulation: Simulation) -> None:
         """Takes up what an earlier call left."""
+        identities = Identities()
+        resumed = 0
         for running in simulation.running:
-            path = self._path(running)
-            if path.exists():
-                self.extras[running.experiment.name] = pause.restore(path, running)
+            name = running.experiment.name
+            checkpoint = self._checkpoints[name] = Checkpoint(self.paused / name, identities.of(running))
+            extra = checkpoint.restore(running, self.say)
+            if extra is not None:
+                self.extras[name] = extra
+                resumed += 1
+                self._measure(simulation, running)
+        self._open = list(simulation.running)
+        if resumed:
+            self.say(f"going on with {resumed} runs that were stopped on their way")
 
     def on_round(self, simulation: Simulation, played: list[tuple[Running, RoundRecord]]) -> None:
         """Measures, and writes down who has ended."""
         for running, _ in played:
-            probe = self.cells[running.experiment.name].probe
-            if probe:
-                PROBES[probe](simulation, running, self.extras[running.experiment.name])
+            self._measure(simulation, running)
         self._write_finished(simulation)
         if self.deadline.reached:
             simulation.stop_requested = True
@@ -138,25 +165,27 @@ class Bookkeeper:
         """Writes down what diverged in the very last round."""
         self._write_finished(simulation)
 
-    def _path(self, running: Running) -> Path:
-        return self.paused / f"{running.experiment.name}.pt"
+    def _measure(self, simulation: Simulation, running: Running) -> None:
+        probe = self.cells[running.experiment.name].probe
+        if probe:
+            PROBES[probe](simulation, running, self.extras[running.experiment.name])
 
     def _save(self, simulation: Simulation) -> None:
-        for running in simulation.running:
-            if not running.finished:
-                pause.save(self._path(running), running, self.extras[running.experiment.name])
+        for running in self._open:
+            name = running.experiment.name
+            self._checkpoints[name].save(running, self.extras[name], simulation.engine_name)
         self._saved_at = time.monotonic()
 
     def _write_finished(self, simulation: Simulation) -> None:
-        for running in simulation.running:
+        for running in [running for running in self._open if running.finished]:
+            self._open.remove(running)
             cell = self.cells[running.experiment.name]
-            if running.finished and self.store.get(cell) is None:
-                self.store.add(self._result(cell, running, simulation))
-                self._path(running).unlink(missing_ok=True)
+            self.store.add(self._result(cell, running, simulation))
+            remove_folder(self.paused / cell.key)
 
     def _result(self, cell: Cell, running: Running, simulation: Simulation) -> Finished:
         e = running.experiment
-        on_clients, on_server = running.state.history.storage_bytes()
+        on_clients, on_server = running.storage_bytes()
         date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
         made = {
             "machine": self.machine.describe(),
@@ -190,22 +219,24 @@ def run_missing(
     observers: Sequence[Observer] = (),
     say: Callable[[str], None] = print,
     save_every: float = 600.0,
+    at_once: int | None = None,
 ) -> bool:
     """Runs those of `cells` that `store` lacks; False if the deadline came before all were done.
 
-    Runs that share data, model and batch size go side by side, in batches that fit into memory. What the deadline
-    cuts off is kept beside the store, and taken up by the next call.
+    Runs that share data, model and batch size go side by side, in batches of at most `at_once` that keep the machine
+    busy and fit into its memory; those that stand first are in the first batch. What the deadline cuts off is kept
+    beside the store, and taken up by the next call.
     """
     deadline = deadline or Deadline()
     sources = Sources(load)
     missing = store.missing(tuple(cells))
-    paused = store.path.parent / "paused"
-    for number, batch in enumerate(batches := in_batches(missing, sources, machine), 1):
+    paused = store.path.parent / FOLDER
+    for number, batch in enumerate(batches := in_batches(missing, sources, machine, at_once), 1):
         if deadline.reached:
             return False
         first = batch[0].settings
         say(f"batch {number} of {len(batches)}: {len(batch)} runs of {first.model} on {first.data}")
-        keeper = Bookkeeper(batch, store, machine, paused, deadline, save_every)
+        keeper = Bookkeeper(batch, store, machine, paused, deadline, save_every, say)
         run(
             [sources.experiment(cell) for cell in batch],
             device=machine.device,
@@ -215,30 +246,46 @@ def run_missing(
             on_divergence="leave out",
             say=say,
         )
+    if paused.is_dir() and not any(paused.iterdir()):
+        paused.rmdir()
     return not store.missing(missing)
 
 
-def in_batches(cells: Sequence[Cell], sources: Sources, machine: Machine) -> list[tuple[Cell, ...]]:
-    """The cells in batches of those that can be trained side by side, each small enough for the machine's memory."""
-    groups: dict[tuple[Any, ...], list[Cell]] = {}
-    for cell in cells:
+def remove_folder(folder: Path) -> None:
+    """Removes a run's checkpoint, if there is one."""
+    if folder.is_dir():
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+
+
+def in_batches(
+    cells: Sequence[Cell], sources: Sources, machine: Machine, at_once: int | None = None
+) -> list[tuple[Cell, ...]]:
+    """The cells in batches of those that can be trained side by side: full enough to keep the machine busy, small
+    enough for its memory, at most `at_once` runs each; in the order of their first cells."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for i, cell in enumerate(cells):
         s = cell.settings
-        groups.setdefault((s.data, s.model, s.batch_size), []).append(cell)
+        groups.setdefault((s.data, s.model, s.batch_size), []).append(i)
     room = free_bytes(machine) / 2
-    out = []
+    on_cpu = find_device(machine.device).type == "cpu"
+    out: list[list[int]] = []
     for group in groups.values():
-        network = sources.experiment(group[0]).make_network()
-        batch: list[Cell] = []
-        taken = 0.0
-        for cell in group:
-            need = memory_of(cell, network)
-            if batch and (taken + need > room or len(batch) == MOST_AT_ONCE):
-                out.append(tuple(batch))
-                batch, taken = [], 0.0
-            batch.append(cell)
+        network = sources.experiment(cells[group[0]]).make_network()
+        enough = ENOUGH_ON_CPU if on_cpu else ENOUGH.get(cells[group[0]].settings.model, ENOUGH_OF_ANOTHER)
+        batch: list[int] = []
+        taken = busy = 0.0
+        for i in group:
+            need, most = memory_of(cells[i], network), at_once or MOST_AT_ONCE
+            if batch and (taken + need > room or len(batch) == most or (at_once is None and busy >= enough)):
+                out.append(batch)
+                batch, taken, busy = [], 0.0, 0.0
+            batch.append(i)
             taken += need
-        out.append(tuple(batch))
-    return out
+            busy += side_by_side(cells[i])
+        out.append(batch)
+    return [tuple(cells[i] for i in batch) for batch in sorted(out)]
 
 
 def memory_of(cell: Cell, network: Network) -> float:
@@ -252,11 +299,20 @@ def memory_of(cell: Cell, network: Network) -> float:
 
 
 def free_bytes(machine: Machine) -> float:
-    """The memory that is free on the device."""
+    """The memory that is free on the device (on a processor without psutil, what the system says is free)."""
     place = find_device(machine.device)
     if place.type == "cuda":
         return float(torch.cuda.mem_get_info(place)[0])
+    try:
+        import psutil
+    except ModuleNotFoundError:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return float(psutil.virtual_memory().available)
+
+
+def side_by_side(cell: Cell) -> float:
+    """How many clients of a run train in a round, as a rule."""
+    return client_steps_of(cell) / (cell.settings.rounds * cell.settings.steps)
 
 
 def client_steps_of(cell: Cell) -> float:
@@ -277,12 +333,13 @@ def client_steps_of(cell: Cell) -> float:
 
 def speed_known(cell: Cell, store: Store, machine: Machine) -> float | None:
     """Client-steps a second of runs like `cell` (same data and model) on this kind of machine, if there were any."""
+    here = machine.describe()
     alike = [
         run
         for run in store
         if run.settings.get("data") == cell.settings.data
         and run.settings.get("model", "mlp") == cell.settings.model
-        and run.made.get("machine") == machine.describe()
+        and run.made.get("machine") == here
     ]
     seconds = sum(run.seconds for run in alike)
     return sum(sum(run.client_steps) for run in alike) / seconds if seconds > 0 else None

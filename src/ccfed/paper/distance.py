@@ -4,13 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from ccfed.paper.drawing import draw_distances
 from torch import Tensor
 
 from ccfed.algorithm import Moment, View, estimators, streams
+from ccfed.paper.drawing.distances import draw_distances
 from ccfed.paper.plan import Entry, Plan
 from ccfed.paper.studies import SILO_CIFAR10, TITLES, method
 from ccfed.simulation import Running, Simulation
+from ccfed.training import Trained
 
 RULES = {"last move": estimators.last_move(), "last model": estimators.last_model()}
 """Strategy 3 (CC-FedAvg) and Strategy 2."""
@@ -23,25 +24,26 @@ def distances(simulation: Simulation, running: Running, extra: dict[str, Any]) -
     of estimated and true local model, and the cosine of the two moves. The training is not part of the run.
     """
     e, state = running.experiment, running.state
-    if state.round >= e.rounds:
-        return
     client = watched_client(running)
-    if not bool(state.history.knows(client)):
+    if state.round >= e.rounds or not bool(state.history.knows(client)):
         return
     p = e.method.budget(client)
     skips = not bool(e.method.schedule.decide(Moment(state.round, e.rounds, client, p, e.seed)))
-    moved = simulation.train(running.jobs(state.model, client, torch.tensor([e.steps]))).moves[0]
     nobody = torch.zeros(0, dtype=torch.int64)
     none = state.model.new_zeros(0, len(state.model))
     view = View(state.round, e.rounds, state.model, client, nobody, none, state.history)
-    extra.setdefault("client", int(client))
-    extra.setdefault("round", []).append(state.round)
-    extra.setdefault("skips", []).append(skips)
-    for name, rule in RULES.items():
-        estimates = rule.estimate(view)
-        assert estimates is not None
-        for measure, value in compared(state.model, estimates[0], moved).items():
-            extra.setdefault(name, {}).setdefault(measure, []).append(round(value, 5))
+    estimates = {name: rule.estimate(view) for name, rule in RULES.items()}
+
+    def compare(trained: Trained) -> None:
+        extra.setdefault("client", int(client))
+        extra.setdefault("round", []).append(view.round)
+        extra.setdefault("skips", []).append(skips)
+        for name, estimate in estimates.items():
+            assert estimate is not None
+            for measure, value in compared(view.model, estimate[0], trained.moves[0]).items():
+                extra.setdefault(name, {}).setdefault(measure, []).append(round(value, 5))
+
+    simulation.train_beside(running.jobs(state.model, client, torch.tensor([e.steps])), compare)
 
 
 def compared(model: Tensor, estimate: Tensor, moved: Tensor) -> dict[str, float]:

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from ccfed.paper.drawing import draw_efficiency, draw_heat_maps
-
 from ccfed.paper import published
+from ccfed.paper.drawing.efficiency import draw_efficiency
+from ccfed.paper.drawing.heat_maps import draw_heat_maps
 from ccfed.paper.plan import Entry, Plan
 from ccfed.paper.studies import DATA_TITLES, DEVICE_FMNIST, SILO_CIFAR10, method, with_groups
 from ccfed.paper.tables import METHOD_OF

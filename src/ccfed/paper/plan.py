@@ -4,7 +4,8 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ccfed.paper.published import Published
 from ccfed.simulation.settings import Settings
@@ -25,7 +26,7 @@ class Cell:
     settings: Settings
     probe: str = ""
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A name made of all that decides the result: equal cells, equal keys."""
         text = json.dumps([self.described(), self.probe], sort_keys=True)
@@ -68,8 +69,8 @@ class Entry:
 class Plan:
     """A table or figure. `rows`, `columns` and `pages` name the labels that its table is laid out by.
 
-    `draw` makes the figure of what the store holds; `notes` are sentences that belong under the table; `more` writes
-    further text under it.
+    `draw` makes the figure of what the store holds; `notes` are sentences that belong under the table. A plan whose
+    numbers are not the entries' accuracies brings its own `table` (Markdown) and `csv_rows`.
     """
 
     name: str
@@ -80,12 +81,14 @@ class Plan:
     columns: str = "setting"
     pages: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    more: "Callable[[Plan, Store], str] | None" = None
+    table: "Callable[[Plan, Store], str] | None" = None
+    csv_rows: "Callable[[Plan, Store], list[dict[str, Any]]] | None" = None
+    trains: bool = True
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """All its runs, each once."""
-        return unique(cell for entry in self.entries for cell in entry.cells)
+        """All its runs, each once; none if it only looks at settings (`trains` is False)."""
+        return () if not self.trains else unique(cell for entry in self.entries for cell in entry.cells)
 
 
 def unique(cells: Iterable[Cell]) -> tuple[Cell, ...]:
@@ -154,3 +157,18 @@ def _shortened(entry: Entry, cut: Cut) -> Entry:
 def values_of(entries: Sequence[Entry], label: str) -> tuple[str, ...]:
     """The values that a label takes among `entries`, in the order of their first appearance."""
     return tuple(dict.fromkeys(entry.label(label) for entry in entries))
+
+
+@overload
+def by_labels(entries: Sequence[Entry], names: Sequence[str]) -> dict[str, list[Entry]]: ...
+@overload
+def by_labels(
+    entries: Sequence[Entry], names: Sequence[str], joined: Literal[False]
+) -> dict[tuple[str, ...], list[Entry]]: ...
+def by_labels(entries: Sequence[Entry], names: Sequence[str], joined: bool = True) -> Any:
+    """The entries sorted into pages by the values of these labels; the values are one text if `joined`."""
+    pages: dict[Any, list[Entry]] = {}
+    for entry in entries:
+        values = tuple(entry.label(name) for name in names)
+        pages.setdefault(", ".join(values) if joined else values, []).append(entry)
+    return pages

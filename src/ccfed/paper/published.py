@@ -40,3 +40,8 @@ def of_table(row: Row) -> Published:
 def of_grid(row: Row, column: str = "last") -> Published:
     """What a row of the grid reports: its `last`, `best` or `mean_last_10`."""
     return Published(float(row[column]))
+
+
+def reasons() -> tuple[Row, ...]:
+    """Why some of our numbers are off the paper's: plan, where (labels) and reason."""
+    return _rows("reasons.csv")

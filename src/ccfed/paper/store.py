@@ -1,6 +1,7 @@
 """Finished runs on disk: one line of JSON a run in `cells.jsonl`, written when the run ends."""
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -11,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccfed.paper.plan import Cell, Entry
-from ccfed.simulation.running import RoundRecord
+from ccfed.records import RoundRecord
 
 FILE = "cells.jsonl"
 
 
 @dataclass(frozen=True)
 class Finished:
-    """What a run came to. `accuracy` (percent, two decimals) and `client_steps` have one number a round; `diverged` says
-    what happened if the rounds ended early; `extra` holds what a probe measured, `made` where and when it was run."""
+    """What a run came to. `accuracy` (percent, two decimals) and `client_steps` have one number a round; `diverged`
+    says what happened if the rounds ended early; `extra` holds what a probe measured, `made` where and when it was
+    run."""
 
     key: str
     settings: dict[str, Any]
@@ -41,8 +43,8 @@ class Finished:
 
     @property
     def curve(self) -> NDArray[np.float64]:
-        """Accuracy after each round: float64 [rounds]. From the round on in which it diverged, the accuracy of guessing,
-        which is what a model of NaN gives."""
+        """Accuracy after each round: float64 [rounds]. From the round on in which it diverged, the accuracy of
+        guessing, which is what a model of NaN gives."""
         rest = self.rounds - len(self.accuracy)
         return np.array([*self.accuracy, *(self.chance for _ in range(rest))], dtype=np.float64)
 
@@ -101,6 +103,20 @@ class Store:
         """The finished runs of an entry, in the order of its seeds."""
         found = (self.get(cell) for cell in entry.cells)
         return [run for run in found if run is not None]
+
+    def values(self, entry: Entry) -> list[float]:
+        """The entry's number in each of its finished runs."""
+        return [run.measure(entry.measure) for run in self.of(entry)]
+
+    def mean(self, entry: Entry) -> float:
+        """The mean of `values`, NaN if there is none."""
+        values = self.values(entry)
+        return float(np.mean(values)) if values else math.nan
+
+    def deviation(self, entry: Entry) -> float:
+        """The standard deviation of `values` over the seeds, NaN if there are fewer than two."""
+        values = self.values(entry)
+        return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
     def add(self, run: Finished) -> None:
         """Appends a run: one write of one line, on the disk when this returns."""

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from ccfed.paper.drawing import draw_table
-
 from ccfed.paper import published
+from ccfed.paper.drawing.tables import draw_table
 from ccfed.paper.plan import Entry, Plan
 from ccfed.paper.studies import DATA_TITLES, DEVICE_FMNIST, MODEL_TITLES, SILO_CIFAR10, TITLES, method
 from ccfed.simulation.settings import Settings
@@ -72,7 +71,7 @@ def device_fmnist(number: int) -> Plan:
     entries = [entry_of(row, {"participation": row["participation"]}, FIVE) for row in rows]
     return Plan(
         name=name,
-        title=f"Fashion-MNIST, MLP, 100 clients, classes {rows[0]['class_placement']}: test accuracy over participation",
+        title=f"Fashion-MNIST, MLP, 100 clients, classes {rows[0]['class_placement']}: accuracy over participation",
         entries=tuple(entries),
         draw=draw_table,
         columns="participation",
