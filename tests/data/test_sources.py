@@ -157,7 +157,7 @@ def test_a_pickle_that_wants_to_run_something_is_refused() -> None:
 @pytest.mark.parametrize("name", ["fmnis", "cifar", "mnist", "", "digits.np"])
 def test_an_unknown_name_is_refused(name: str) -> None:
     with pytest.raises(
-        ValueError, match=f"--data '{name}' is unknown.*choose digits, fmnist, cifar10, cifar100"
+        ValueError, match=f"--data '{name}' is unknown.*choose digits, synthetic, fmnist, cifar10, cifar100"
     ) as caught:
         data.load(name)
     assert ("did you mean fmnist?" in str(caught.value)) == (name in ("fmnis", "mnist"))

@@ -20,11 +20,12 @@ from ccfed.data.formats import Arrays
 from ccfed.data.inputs import Inputs
 from ccfed.data.originals import ORIGINALS, Original
 from ccfed.data.own import from_npz
+from ccfed.data.synthetic import synthetic
 
 if TYPE_CHECKING:
     from ccfed.data.download import Patience
 
-NAMES = ("digits", *ORIGINALS)
+NAMES = ("digits", "synthetic", *ORIGINALS)
 """The data sets that `load` knows by name."""
 
 DIGITS = Inputs(scale=1 / 16, mean=(0.305,), std=(0.376,))
@@ -35,6 +36,7 @@ def load(
     name: str,
     data_dir: str | Path | None = None,
     *,
+    samples: int = 10_000,
     cache: Path | None = None,
     originals: Mapping[str, Original] = ORIGINALS,
 ) -> Dataset:
@@ -42,10 +44,12 @@ def load(
 
     Its original files are looked for in `data_dir` (or $CCFED_DATA), where the system keeps data sets, and in the
     user's `cache`; what is found nowhere is downloaded into the cache. Every file's checksum is checked before use.
-    `originals` holds the data sets that have original files.
+    `originals` holds the data sets that have original files. "synthetic" is made up, with so many `samples`.
     """
     if name == "digits":
         return digits()
+    if name == "synthetic":
+        return synthetic(samples)
     if name.endswith(".npz"):
         return from_npz(name)
     original = known(name, originals)
@@ -65,7 +69,7 @@ def known(name: str, originals: Mapping[str, Original] = ORIGINALS) -> Original:
     """The data set with original files that is called `name`; an unknown name is refused with the nearest known one."""
     if name in originals:
         return originals[name]
-    names = ("digits", *originals)
+    names = ("digits", "synthetic", *originals)
     near = get_close_matches(name, names, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
     raise ValueError(f"--data {name!r} is unknown{hint}: choose {', '.join(names)} or the path of an .npz file")

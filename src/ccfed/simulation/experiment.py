@@ -87,7 +87,7 @@ def split_of(settings: Settings) -> data.Split:
 def federation_of(settings: Settings) -> Federation:
     """Loads the data set of `settings` and deals it out."""
     split = split_of(settings)
-    dataset = data.load(settings.data, settings.data_dir)
+    dataset = data.load(settings.data, settings.data_dir, samples=settings.samples_to_make())
     return dataset.split(split, settings.clients, settings.seed)
 
 
@@ -102,7 +102,7 @@ def experiments_of(settings: Settings, methods: tuple[str, ...], seeds: tuple[in
         maker = find_model(settings.model)
         split = split_of(seeded)
         # One data set for all seeds, so that their federations can share a batch.
-        dataset = dataset or data.load(settings.data, settings.data_dir)
+        dataset = dataset or data.load(settings.data, settings.data_dir, samples=settings.samples_to_make())
         federation = dataset.split(split, seeded.clients, seed)
         for each, method in zip(candidates, chosen, strict=True):
             made.append(

@@ -27,9 +27,12 @@ class Settings:
     """One federation: its data, its model, its method and how long it runs."""
 
     data: str = "digits"
-    """Data set: digits (shipped with ccfed), fmnist, cifar10, cifar100, or a path to an .npz file."""
+    """Data set: digits (shipped with ccfed), synthetic (made up), fmnist, cifar10, cifar100, or a path to an .npz
+    file."""
     data_dir: str | None = None
     """Folder with the data set's original files (default: $CCFED_DATA, then the usual places)."""
+    samples: int | None = None
+    """With --data synthetic: the number of training samples (default: two for each client, at least 10000)."""
     clients: int = 8
     """Number of clients N."""
     split: str = "mixed"
@@ -116,6 +119,8 @@ class Settings:
             value = getattr(self, name)
             if value < 1:
                 raise ValueError(f"{option(name)} is {value}, but it must be at least 1")
+        if self.samples is not None and self.samples < 1:
+            raise ValueError(f"--samples is {self.samples}, but it must be at least 1")
         for name in ("lr", "alpha"):
             value = getattr(self, name)
             if not 0 < value < math.inf:
@@ -128,6 +133,10 @@ class Settings:
         if self.tau < 0:
             raise ValueError(f"--tau is {self.tau}, but it must be at least 0")
         return self
+
+    def samples_to_make(self) -> int:
+        """The number of training samples of made-up data."""
+        return max(10_000, 2 * self.clients) if self.samples is None else self.samples
 
     def make_method(self, name: str | None = None) -> Method:
         """The method that the settings describe (or the one called `name`, with the other settings as they are)."""
