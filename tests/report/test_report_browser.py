@@ -1,0 +1,181 @@
+"""The page in a real browser: it draws, it is readable in light, dark and on a phone, it can be used by keyboard, and
+it neither complains nor fetches anything."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import CHROMIUM, Browser
+from PIL import Image
+
+from ccfed.report import write_report
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(compared: Path, browser: Browser) -> Iterator[Path]:
+    browser.complaints.clear()
+    browser.requests.clear()
+    yield write_report([compared], compared / "page.html")
+    assert browser.complaints == []
+    assert [request for request in browser.requests if not request.startswith(("file:", "data:", "blob:"))] == []
+
+
+def choose(browser: Browser, where: str, value: str) -> None:
+    """Chooses an option of the first choice in a section."""
+    script = "(s) => { s.value = VALUE; s.dispatchEvent(new Event('change')) }".replace("VALUE", repr(value))
+    browser.run(f"({script})(document.querySelector('{where} select'))")
+
+
+def pixels(picture: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(picture)).convert("L"), dtype=np.int64)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_figure_is_drawn_in_the_systems_colours(page: Path, browser: Browser, dark: bool) -> None:
+    browser.look(1280, 900, dark=dark)
+    browser.open(page)
+    names = browser.run("[...document.querySelectorAll('figure')].map((each) => each.id)")
+    expected = [
+        "accuracy",
+        "loss",
+        "accuracy-for-cost",
+        "cost-of-accuracy",
+        "who-holds-what",
+        "participation",
+        "budgets",
+    ]
+    assert names == [f"figure-{name}" for name in expected]
+    for name in ("accuracy", "loss", "accuracy-for-cost"):
+        assert browser.run(f"document.querySelectorAll('#figure-{name} .plot .curve').length") == 3
+        assert browser.run(f"document.querySelectorAll('#figure-{name} .band').length") == 3
+    grey = pixels(browser.picture())
+    assert np.median(grey) < 60 if dark else np.median(grey) > 230
+    assert grey.std() > 15, "something is drawn"
+
+
+def test_a_phone_needs_no_sideways_scrolling(page: Path, browser: Browser) -> None:
+    browser.look(390, 844, mobile=True)
+    browser.open(page)
+    assert browser.run("document.documentElement.scrollWidth") == 390
+    widths = browser.run(
+        "[...document.querySelectorAll('svg.figure')].map((each) => each.getBoundingClientRect().right)"
+    )
+    assert max(widths) <= 390
+    assert pixels(browser.picture()).std() > 15
+
+
+def test_the_switch_of_colours_wins_over_the_system(page: Path, browser: Browser) -> None:
+    browser.look(1280, 900, dark=True)
+    browser.open(page)
+    browser.run("document.querySelector('button[data-theme=light]').click()")
+    assert np.median(pixels(browser.picture())) > 230
+    browser.run("document.querySelector('button[data-theme=system]').click()")
+    assert np.median(pixels(browser.picture())) < 60
+
+
+def test_lines_can_be_hidden_and_bands_chosen(page: Path, browser: Browser) -> None:
+    browser.look(1280, 900)
+    browser.open(page)
+    browser.run("document.querySelectorAll('#curves .legend button')[1].click()")
+    assert browser.run("document.querySelectorAll('#figure-loss .plot .curve').length") == 2
+    assert browser.run("document.querySelectorAll('#worth .legend button')[1].ariaPressed") == "false"
+    choose(browser, "#curves", "seeds")
+    assert browser.run("document.querySelectorAll('#figure-accuracy .seed').length") == 4
+
+
+def test_values_are_read_by_pointer_and_by_keyboard(page: Path, browser: Browser) -> None:
+    browser.look(1280, 900)
+    browser.open(page)
+    last = browser.run("data.lines[0].accuracy.map((values) => values.at(-1)).reduce((a, b) => a + b) / 2")
+    browser.run("document.querySelector('#figure-accuracy svg.figure').focus()")
+    browser.press("End")
+    spoken = browser.run("document.querySelector('#figure-accuracy .spoken').textContent")
+    assert spoken.startswith("round 12: ")
+    assert f"fedavg {last:.1f} %" in spoken
+    browser.press("Escape")
+    assert browser.run("document.querySelector('.tip').hidden")
+    x, y = browser.run(
+        "(b => [b.left + b.width / 2, b.top + b.height / 2])"
+        "(document.querySelector('#figure-accuracy svg.figure').getBoundingClientRect())"
+    )
+    browser.point_at(x, y)
+    assert "strategy-1" in browser.run("document.querySelector('.tip').textContent")
+    browser.run("document.querySelector('#figure-participation svg.figure').focus()")
+    browser.press("ArrowRight")
+    assert browser.run("document.querySelector('#figure-participation .spoken').textContent").startswith(
+        "client 0, round 1:"
+    )
+
+
+def test_the_energy_follows_the_readers_assumption(page: Path, browser: Browser) -> None:
+    browser.look(1280, 900)
+    browser.open(page)
+    cell = "document.querySelector('td[data-flops]')"
+    flops = float(browser.run(f"{cell}.dataset.flops"))
+    assert browser.run(f"{cell}.textContent") == f"{flops * 20e-12 * 1e6:.3g} µJ"
+    browser.run(
+        "(i => { i.value = '20000'; i.dispatchEvent(new Event('input')) })(document.querySelector('#assumption input'))"
+    )
+    assert browser.run(f"{cell}.textContent") == f"{flops * 20e-9 * 1e3:.3g} mJ"
+
+
+def test_every_figure_gives_its_numbers(page: Path, browser: Browser) -> None:
+    browser.look(1280, 900)
+    browser.open(page)
+    browser.run(
+        "globalThis.given = []; const keep = URL.createObjectURL; "
+        "URL.createObjectURL = (blob) => { given.push(blob); return keep.call(URL, blob); }; 0"
+    )
+    browser.run("for (const each of document.querySelectorAll('.saves button')) each.click()")
+    texts = browser.run("Promise.all(given.map((blob) => blob.text()))")
+    tables = [text for text in texts if not text.startswith("<svg")]
+    assert len(tables) == 7
+    head, *rows = tables[0].splitlines()
+    assert head == "line,round,seeds,accuracy_mean,accuracy_low,accuracy_high"
+    assert len(rows) == 3 * 12
+    mean = browser.run("data.lines[0].accuracy.map((values) => values[0]).reduce((a, b) => a + b) / 2")
+    assert rows[0].startswith("fedavg,1,2,")
+    assert float(rows[0].split(",")[3]) == pytest.approx(mean, rel=1e-5)
+    pictures = [text for text in texts if text.startswith("<svg")]
+    assert len(pictures) == 6
+    broken = "new DOMParser().parseFromString(text, 'image/svg+xml').querySelector('parsererror')"
+    assert (
+        browser.run(
+            f"Promise.all(given.map((blob) => blob.text())).then((all) => all.filter((text) => "
+            f"text.startsWith('<svg') && {broken}).length)"
+        )
+        == 0
+    )
+
+
+def test_unfinished_runs_and_strange_names_are_shown(compared: Path, page: Path, browser: Browser) -> None:
+    evil = "</script><img src=x onerror=alert(1)>"
+    run = compared / "cc-fedavg-seed-1"
+    for name in ("summary.json", "participation.npz", "federation.npz"):
+        (run / name).unlink()
+    toml = (run / "experiment.toml").read_text().replace('method = "cc-fedavg"', f'method = "{evil}"')
+    (run / "experiment.toml").write_text(toml)
+    (run / "rounds.csv").write_text("".join((run / "rounds.csv").read_text().splitlines(keepends=True)[:1]))
+    write_report([compared], page)
+    browser.look(1280, 900)
+    browser.open(page)
+    assert browser.run("document.querySelectorAll('img').length") == 0
+    assert evil in browser.run("document.querySelector('.legend').textContent")
+    options = browser.run("[...document.querySelectorAll('#clients select option')].map((each) => each.value)")
+    for value in options:
+        choose(browser, "#clients", value)
+    for cost in ("bytes", "energy", "rounds", "client_steps"):
+        choose(browser, "#worth", cost)
+    assert browser.run("document.querySelectorAll('#figure-accuracy-for-cost .plot .curve').length") == 3, (
+        "no rounds, no curve"
+    )
