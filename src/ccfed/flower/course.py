@@ -1,0 +1,169 @@
+"""The server's side of a federation, round by round, without any network: whom to ask what, and what the answers make.
+
+It plays the same `algorithm.play` as a simulation does, only later: when the devices have said who trained.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ccfed.algorithm import Method, Moment, Outcome, Schedule, State, budgets, play, schedules, select
+from ccfed.algorithm.history import kept_on_server
+from ccfed.flower.answers import Taken
+from ccfed.flower.arrays import Layout
+from ccfed.flower.history import DeviceHistory
+from ccfed.flower.wire import Answer, Ask
+
+PLANS = ("skip", "train", "ask")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is fixed about a run before it starts. `estimate_failed`: a client that fails, but whose past the server
+    keeps, is estimated as if it had skipped."""
+
+    method: Method
+    clients: int
+    rounds: int
+    seed: int = 0
+    steps: int = 1
+    participation: float = 1.0
+    weighted: bool = False
+    estimate_failed: bool = True
+    arrays: str = "arrays"
+
+
+class Course:
+    """A run on its way: the algorithm's State, what each device's owner decided, and each device's trainings so far."""
+
+    def __init__(self, plan: Plan, name: str, layout: Layout, model: Tensor) -> None:
+        method, rule = plan.method, plan.method.estimator
+        on_server = kept_on_server(method.keep, plan.clients, method.on_server)
+        history = DeviceHistory(on_server, model, rule.state_size, rule.keeps, rule.uses_trained_from)
+        self.plan, self.name, self.layout = plan, name, layout
+        self.state, self.history = State(model, history), history
+        self.p = method.budget(torch.arange(plan.clients)).clone()
+        self.schedules: dict[int, str] = {}  # client -> its owner's schedule, where that is not the method's
+        self.trainings = torch.zeros(plan.clients, dtype=torch.int64)
+        self.weights = torch.ones(plan.clients, dtype=torch.float64)
+        self.selected = torch.zeros(0, dtype=torch.int64)
+        self.asked: dict[int, Ask] = {}
+        self._foreseen: set[int] = set()
+
+    def introduce(self, told: Answer) -> None:
+        """Notes what a device's owner decided about its budget and schedule."""
+        self.schedules.pop(told.client, None)
+        if told.schedule:
+            self.schedules[told.client] = told.schedule
+        if told.trainings > 0:
+            self.p[told.client] = budgets.energy_plan(self.plan.rounds, [told.trainings])[0]
+        elif told.p > 0:
+            self.p[told.client] = budgets.explicit([told.p])[0]
+
+    def begin(self) -> dict[int, tuple[Ask, bool]]:
+        """The clients that must be asked in this round: what, and whether they need the model for it.
+
+        Not asked are those who skip for certain and have nothing to send: with their past on the server, or silent.
+        """
+        plan, t = self.plan, self.state.round
+        rule = plan.method.estimator
+        self.selected = select(plan.clients, plan.participation, t, plan.seed)
+        knows = self.history.knows(self.selected).tolist()
+        known = self.history.last_rounds(self.selected).tolist()
+        there = self.history.on_server[self.selected].tolist()
+        steps = plan.method.work(self.p[self.selected], plan.steps).tolist()
+        self.asked, self._foreseen = {}, set()
+        orders: dict[int, tuple[Ask, bool]] = {}
+        for i, (client, decision) in enumerate(zip(self.selected.tolist(), self._decisions(), strict=True)):
+            if rule.needs_past and not knows[i]:
+                decision = "train"
+            if decision == "skip" and (there[i] or not rule.keeps):
+                self._foreseen.add(client)
+                continue
+            ask = Ask(
+                kind="round",
+                run=self.name,
+                round=t,
+                rounds=plan.rounds,
+                seed=plan.seed,
+                client=client,
+                plan=decision,
+                keeps="nobody" if not rule.keeps else "server" if there[i] else "client",
+                known=known[i],
+                newer=rule.note is None and not rule.uses_trained_from,
+                needs_past=rule.needs_past,
+                trainings=int(self.trainings[client]),
+                steps=steps[i],
+                p=float(self.p[client]),
+                arrays=plan.arrays,
+            )
+            self.asked[client] = ask
+            orders[client] = (ask, decision != "skip" or rule.needs_past)
+        return orders
+
+    def finish(self, answers: Mapping[int, Taken]) -> Outcome:
+        """Plays the round with those whose answers were taken, and with those who can be estimated without one."""
+        method = self.plan.method
+        knows = dict(zip(self.selected.tolist(), self.history.knows(self.selected).tolist(), strict=True))
+        speakers = [client for client in self.selected.tolist() if self._takes_part(client, answers, knows[client])]
+        trained = {client for client in speakers if client in answers and answers[client].trained}
+        lent = {}
+        for client in speakers:
+            answer = answers.get(client)
+            if answer is None or answer.trained or answer.move is None:
+                continue
+            lent[client] = answer.move
+            if answer.since > int(self.history.last_rounds(torch.tensor([client]))[0]):
+                self.history.trained_later(client, answer.since)
+        self.history.lend(lent)
+        for client in trained:
+            self.weights[client] = answers[client].weight or 1.0
+
+        # Whatever the schedule was, it is decided by now: the method is played with what happened.
+        happened = torch.tensor([client in trained for client in speakers], dtype=torch.bool)
+        played = method.but(p=self.p, schedule=Schedule(method.schedule.name, lambda now: happened))
+        weights = self.weights if self.plan.weighted else None
+        playing = play(
+            self.state,
+            played,
+            torch.tensor(speakers, dtype=torch.int64),
+            steps=self.plan.steps,
+            rounds=self.plan.rounds,
+            seed=self.plan.seed,
+            weights=weights,
+        )
+        work = next(playing)
+        moves = [answers[client].move for client in work.clients.tolist()]
+        model = self.state.model
+        try:
+            playing.send(torch.stack(moves) if moves else model.new_zeros(0, len(model)))  # type: ignore[arg-type]
+        except StopIteration as stop:
+            outcome: Outcome = stop.value
+        self.history.lend({})
+        self.trainings[work.clients] += 1
+        return outcome
+
+    def _takes_part(self, client: int, answers: Mapping[int, Taken], known: bool) -> bool:
+        if client in answers or client in self._foreseen:
+            return True
+        kept_here = bool(self.history.on_server[client]) and self.plan.method.estimator.needs_past
+        return self.plan.estimate_failed and kept_here and known
+
+    def _decisions(self) -> list[str]:
+        """What each selected client does, as far as the server can foresee it: "train", "skip" or "ask"."""
+        plan, t, chosen = self.plan, self.state.round, self.selected
+        now = Moment(t, plan.rounds, chosen, self.p[chosen], plan.seed)
+        rule = plan.method.schedule
+        decided = (
+            [PLANS[int(trains)] for trains in rule.decide(now).tolist()] if rule.foreseeable else ["ask"] * len(chosen)
+        )
+        for i, client in enumerate(chosen.tolist()):
+            name = self.schedules.get(client)
+            if name == "own":
+                decided[i] = "ask"
+            elif name is not None:
+                alone = replace(now, clients=chosen[i : i + 1], p=self.p[chosen[i : i + 1]])
+                decided[i] = PLANS[int(schedules.SCHEDULES[name]().decide(alone)[0])]
+        return decided

@@ -1,0 +1,95 @@
+"""Which client is behind which of Flower's nodes: nodes come and go and change their ids, clients do not."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from logging import INFO, WARNING
+
+from flwr.app import ArrayRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore import log
+
+from ccfed.flower.wire import KEY, Answer, Ask
+
+ASK_AGAIN_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a client is: a node's id, and since when that node is active (a restart may keep the id)."""
+
+    node: int
+    since: str
+
+
+class Devices:
+    """Asks every new node which client it is, and remembers. `on_told(answer)` hears each introduction."""
+
+    def __init__(self, grid: Grid, question: Ask, clients: int, on_told: Callable[[Answer], None]) -> None:
+        self._grid, self._question, self._clients, self._on_told = grid, question, clients, on_told
+        self._open: dict[str, tuple[Place, float]] = {}  # message id -> whom it asks, until when
+        self._client_at: dict[Place, int] = {}
+        self._place_of: dict[int, Place] = {}
+        self._here: set[Place] = set()
+        self.refused: dict[Place, str] = {}
+
+    @property
+    def connected(self) -> list[int]:
+        """The clients that can be reached, ascending."""
+        return sorted(client for client, place in self._place_of.items() if place in self._here)
+
+    @property
+    def asking(self) -> bool:
+        """Whether somebody has yet to say who it is."""
+        return bool(self._open)
+
+    def place_of(self, client: int) -> Place | None:
+        """Where a client is; None while it is not connected."""
+        place = self._place_of.get(client)
+        return place if place in self._here else None
+
+    def look(self) -> None:
+        """Sees which nodes are there, asks the new ones who they are, and hears those who answer."""
+        self._here = {Place(node.node_id, node.last_activated_at) for node in self._grid.get_nodes()}
+        now = time.monotonic()
+        self._open = {id: (place, until) for id, (place, until) in self._open.items() if until > now}
+        waiting = {place for place, _ in self._open.values()}
+        new = [
+            place for place in self._here if not (place in self._client_at or place in self.refused or place in waiting)
+        ]
+        for place in sorted(new, key=lambda place: (place.since, place.node)):
+            # An empty model stands for the arrays, so that a training function without our mod fails at once.
+            content = RecordDict({KEY: self._question.record(), self._question.arrays: ArrayRecord()})
+            message = Message(content, place.node, MessageType.TRAIN, ttl=ASK_AGAIN_SECONDS)
+            ids = list(self._grid.push_messages([message]))
+            if ids and ids[0]:
+                self._open[ids[0]] = (place, now + ASK_AGAIN_SECONDS)
+        if self._open:
+            for reply in self._grid.pull_messages(list(self._open)):
+                asked = self._open.pop(reply.metadata.reply_to_message_id, None)
+                if asked is not None:
+                    self._hear(asked[0], reply)
+
+    def _hear(self, place: Place, reply: Message) -> None:
+        if reply.has_error():
+            self.refused[place] = reply.error.reason or f"error {reply.error.code}"
+            log(WARNING, "node %d cannot say which client it is: %s", place.node, self.refused[place])
+            return
+        try:
+            told = Answer.read(reply.content)
+        except ValueError as error:
+            told, self.refused[place] = None, str(error)
+        if told is None or told.did != "told" or not 0 <= told.client < self._clients:
+            trouble = "its training function has no mods=[ccfed.flower.customize()]"
+            if told is not None:
+                trouble = f"it says that it is client {told.client}, but there are clients 0 to {self._clients - 1}"
+            self.refused.setdefault(place, trouble)
+            log(WARNING, "node %d is left out: %s", place.node, self.refused[place])
+            return
+        before = self._place_of.get(told.client)
+        if before in self._here and before is not None and before.since > place.since:
+            return  # it restarted while we asked: the newer one counts
+        self._client_at[place] = told.client
+        self._place_of[told.client] = place
+        log(INFO, "client %d is at node %d", told.client, place.node)
+        self._on_told(told)
