@@ -1,0 +1,169 @@
+"""Missing runs are made, once, and whatever shares the batch or comes in between, with the same result."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from ccfed.data import Dataset
+from ccfed.paper.campaign import Deadline, Machine, Sources, in_batches, run_missing, speed_known
+from ccfed.paper.distance import compared
+from ccfed.paper.plan import Cell
+from ccfed.paper.store import Finished, Store
+from ccfed.simulation import RoundRecord, Running, Simulation
+
+from .conftest import TINY
+
+Load = Callable[[str], Dataset]
+MACHINE = Machine("cpu", "together")
+
+
+def silent(sentence: str) -> None:
+    """Says nothing."""
+
+
+class StopAfter:
+    """Lets the deadline come after some rounds."""
+
+    def __init__(self, deadline: Deadline, rounds: int) -> None:
+        self.deadline, self.left = deadline, rounds
+
+    def on_start(self, simulation: Simulation) -> None:
+        pass
+
+    def on_round(self, simulation: Simulation, played: list[tuple[Running, RoundRecord]]) -> None:
+        self.left -= 1
+        self.deadline.asked = self.left <= 1  # the one who looks at it comes before this observer
+
+    def on_end(self, simulation: Simulation) -> None:
+        pass
+
+
+def outcome(run: Finished | None) -> tuple[object, ...]:
+    assert run is not None
+    return (
+        run.accuracy,
+        run.client_steps,
+        run.bytes_up,
+        run.bytes_down,
+        run.storage_client_bytes,
+        run.extra,
+        run.diverged,
+    )
+
+
+def test_runs_that_share_a_batch_equal_runs_alone(cells: list[Cell], load: Load, tmp_path: Path) -> None:
+    together, alone = Store(tmp_path / "together"), Store(tmp_path / "alone")
+    assert run_missing(cells, together, MACHINE, load=load, say=silent, at_once=10)
+    assert run_missing(cells, alone, MACHINE, load=load, say=silent, at_once=1)
+    for cell in cells:
+        a, b = together.get(cell), alone.get(cell)
+        assert a is not None
+        assert b is not None
+        assert len(a.accuracy) == cell.settings.rounds
+        assert outcome(replace(a, extra={})) == outcome(replace(b, extra={}))
+    probed = together.get(cells[-1])
+    assert probed is not None
+    assert probed.extra["round"] == list(range(1, 6))
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_an_interrupted_campaign_goes_on_to_the_same_result(
+    cells: list[Cell], load: Load, tmp_path: Path, after: int
+) -> None:
+    straight, stopped = Store(tmp_path / "straight"), Store(tmp_path / "stopped")
+    run_missing(cells, straight, MACHINE, load=load, say=silent, at_once=10)
+    deadline = Deadline()
+    observers = [StopAfter(deadline, after)]
+    assert not run_missing(
+        cells, stopped, MACHINE, load=load, say=silent, at_once=10, deadline=deadline, observers=observers
+    )
+    assert len(stopped) == 0
+    assert len(list((tmp_path / "stopped" / "paused").iterdir())) == len(cells)
+    said: list[str] = []
+    assert run_missing(cells, Store(tmp_path / "stopped"), MACHINE, load=load, say=said.append, at_once=10)
+    assert any("going on with 5 runs" in sentence for sentence in said)
+    again = Store(tmp_path / "stopped")
+    for cell in cells:
+        assert outcome(again.get(cell)) == outcome(straight.get(cell))
+    assert not (tmp_path / "stopped" / "paused").exists()
+
+
+def test_finished_runs_are_not_made_again(cells: list[Cell], load: Load, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    run_missing(cells[:2], store, MACHINE, load=load, say=silent)
+    size = store.path.stat().st_size
+    said: list[str] = []
+    assert run_missing(cells[:2], Store(tmp_path), MACHINE, load=load, say=said.append)
+    assert said == []
+    assert store.path.stat().st_size == size
+    run_missing(cells, Store(tmp_path), MACHINE, load=load, say=said.append, at_once=10)
+    assert said[0] == "batch 1 of 1: 3 runs of mlp on tiny"
+
+
+def test_a_deadline_that_has_come_starts_nothing(cells: list[Cell], load: Load, empty: Store) -> None:
+    assert not run_missing(cells, empty, MACHINE, load=load, say=silent, deadline=Deadline(asked=True))
+    assert len(empty) == 0
+
+
+def test_a_run_that_diverges_is_written_down_and_the_others_go_on(load: Load, empty: Store) -> None:
+    bad, good = Cell(replace(TINY, lr=1e30)), Cell(TINY)
+    assert run_missing([bad, good], empty, MACHINE, load=load, say=silent, at_once=2)
+    diverged, fine = empty.get(bad), empty.get(good)
+    assert diverged is not None
+    assert fine is not None
+    assert "not finite" in (diverged.diverged or "")
+    assert diverged.measure("last") == pytest.approx(33.33)
+    assert fine.diverged is None
+
+
+def test_a_result_says_where_it_was_made(load: Load, empty: Store) -> None:
+    run_missing([Cell(TINY)], empty, replace(MACHINE, made={"command": "x"}), load=load, say=silent)
+    run = empty.get(Cell(TINY))
+    assert run is not None
+    assert run.made["engine"] == "together"
+    assert run.made["command"] == "x"
+    assert "CPU" in run.made["machine"]
+    assert run.made["date"].endswith("UTC")
+    assert speed_known(Cell(replace(TINY, seed=5)), empty, MACHINE) == sum(run.client_steps) / run.seconds
+    assert speed_known(Cell(replace(TINY, data="another")), empty, MACHINE) is None
+
+
+def test_batches_are_of_one_kind_and_in_the_order_of_their_first_runs(load: Load) -> None:
+    other = [Cell(replace(TINY, batch_size=4, seed=seed)) for seed in range(2)]
+    first = [Cell(replace(TINY, seed=seed)) for seed in range(5)]
+    found = in_batches([*first[:3], *other, *first[3:]], Sources(load), MACHINE, at_once=4)
+    assert found == [tuple(first[:4]), tuple(other), (first[4],)]
+
+
+def test_the_probe_leaves_the_run_as_it_is(cells: list[Cell], load: Load, empty: Store) -> None:
+    plain = Cell(cells[-1].settings)
+    run_missing([plain, cells[-1]], empty, MACHINE, load=load, say=silent, at_once=2)
+    watched, alone = empty.get(cells[-1]), empty.get(plain)
+    assert watched is not None
+    assert alone is not None
+    assert watched.accuracy == alone.accuracy
+    assert watched.client_steps == alone.client_steps
+    assert set(watched.extra) == {"client", "round", "skips", "last move", "last model"}
+    assert watched.extra["client"] in (0, 1)  # one of those that skip
+
+
+def test_an_estimate_that_is_right_has_distance_0_and_cosine_1() -> None:
+    x, move = torch.tensor([1.0, 2.0, 2.0]), torch.tensor([0.0, 3.0, 4.0])
+    same = compared(x, move, move)
+    assert same == pytest.approx({"euclidean": 0.0, "cosine": 1.0, "cosine of moves": 1.0})
+    away = compared(x, -move, move)
+    assert away["euclidean"] == pytest.approx(10.0)
+    assert away["cosine of moves"] == pytest.approx(-1.0)
+    assert away["cosine"] == pytest.approx((1 + 4 - 9 + 4 - 16) / (1 + 1 + 4) ** 0.5 / (1 + 25 + 36) ** 0.5)
+
+
+def test_without_psutil_the_system_is_asked_for_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    from ccfed.paper.campaign import free_bytes
+
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    assert free_bytes(MACHINE) > 2**20
