@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from ccfed.report import FolderRun
 from ccfed.report.thinning import FEWEST, MOST, POINTS, Bins, chosen_rounds, held, took_part
-from ccfed.simulation.running import RoundRecord
+from ccfed.records import COLUMNS
 
 
 def a_run(folder: Path, clients: int, **federation: np.ndarray) -> FolderRun:
-    nothing = {name: np.zeros(0) for name in RoundRecord.__dataclass_fields__}
+    nothing = {name: np.zeros(0) for name in COLUMNS}
     return FolderRun(folder, {}, nothing, {"p": np.ones(clients), **federation}, {}, ())
 
 

@@ -31,6 +31,8 @@ class Output:
     """Go on with the run that --out holds, with its settings, to the same result as if it had never stopped."""
     checkpoint_every: float = 10.0
     """Seconds between checkpoints (0: after every round)."""
+    tensorboard: bool = False
+    """Also write event files for TensorBoard into the folder of each run."""
     config: Path | None = None
     """TOML file with settings, such as a run's experiment.toml; options on the command line win over it."""
 
@@ -97,7 +99,7 @@ def simulate_into(
     """Simulates and leaves the results in a folder: itself a run's folder if `flat`, else with one inside for each
     run."""
     from ccfed.cli.stopping import Stopping
-    from ccfed.simulation import Diverged, experiments_of, run
+    from ccfed.simulation import Diverged, Observer, experiments_of, run
     from ccfed.simulation.checkpoint import Refused
     from ccfed.simulation.checkpoints import Checkpoints
     from ccfed.simulation.folder import RunFolders, holds_a_run
@@ -123,6 +125,12 @@ def simulate_into(
         for experiment in experiments:
             experiment.make_network()
     folders = {(e.name, e.seed): base if flat else run_folder_name(base, e.name, e.seed) for e in experiments}
+    watchers: list[Observer] = [RunFolders(folders), ShowProgress()]
+    if output.tensorboard:
+        from ccfed.simulation.tensorboard import TensorBoard
+
+        with bad_input():
+            watchers.append(TensorBoard(folders))
     advice = f"the last good state is in {base}, and --resume goes on from there"
     with disk_trouble(advice), Stopping() as stopping:
         if not flat:
@@ -135,7 +143,7 @@ def simulate_into(
                 device=settings.device,
                 engine=settings.engine,
                 precision=settings.precision,
-                observers=[saves, RunFolders(folders), ShowProgress(), stopping],
+                observers=[saves, *watchers, stopping],
                 space=space_for(experiments, settings.history_memory, device, base, say),
                 store_dtype=STORED[settings.history_dtype],
                 say=say,

@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import ccfed
+from ccfed.files import write_whole
 from ccfed.report.figures import MAPS, figures
 from ccfed.report.headline import cards, headline, subtitle, title
 from ccfed.report.html import Html, embedded_json, tag
@@ -24,8 +25,7 @@ def write_report(folders: Iterable[Path], out: Path) -> Path:
     path."""
     lines = lines_of([read_run(folder) for folder in find_runs(folders)])
     path = out / "report.html" if out.is_dir() else out
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(make_page(lines), encoding="utf-8")
+    write_whole(path, make_page(lines).encode())
     return path
 
 

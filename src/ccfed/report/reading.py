@@ -6,17 +6,16 @@ import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccfed.simulation.running import RoundRecord
+from ccfed.records import COLUMNS
 
 FloatArray = NDArray[np.float64]
-COLUMNS = tuple(field.name for field in fields(RoundRecord))
 DEEPEST = 2  # levels below a given folder in which runs are looked for
 
 
