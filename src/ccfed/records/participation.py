@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-DENSE_CELLS = 10**8
+DENSE_CELLS = 10**7
 
 
 def participation(

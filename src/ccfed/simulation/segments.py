@@ -39,6 +39,7 @@ class Segments:
     clients: int
     segments: dict[int, Segment] = field(default_factory=dict)
     _where: Tensor = field(init=False)  # client -> number of its segment
+    _owners: Tensor | None = None  # who has a past, while these are few; None if it must be asked for
     _origins: dict[int, int] = field(default_factory=dict)  # round -> number of the segment with its model
     _alive: dict[int, int] = field(default_factory=dict)  # number of a segment -> pasts and models still true in it
 
@@ -49,8 +50,12 @@ class Segments:
         """Writes the pasts of the `changed` clients (int64 [C]) and the models that are new."""
         origins = history.origins
         if history.stored_bytes() + len(origins) * history.like.nbytes <= SMALL_BYTES:
+            # Whoever asks the history for its owners looks at all clients: here that is done once, at most.
+            owners = history.owners() if self._owners is None else torch.cat([self._owners, changed]).unique()
             self.forget()
-            changed = history.owners()
+            changed = self._owners = owners
+        else:
+            self._owners = None
         self._leave(changed)
         for gone in self._origins.keys() - origins.keys():
             self._alive[self._origins.pop(gone)] -= 1
@@ -72,8 +77,8 @@ class Segments:
 
     def forget(self) -> None:
         """Knows of no files any more: all is written again the next time."""
-        self.segments, self._origins, self._alive = {}, {}, {}
-        self._where.fill_(-1)
+        self._where[slice(None) if self._owners is None else self._owners] = -1
+        self.segments, self._origins, self._alive, self._owners = {}, {}, {}, None
 
     def described(self) -> list[list[Any]]:
         """What `read` needs, as JSON knows it: name, checksum and units of each file, oldest first."""
