@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -28,6 +29,12 @@ class Found:
     holds: bool
 
 
+@cache
+def plan_of(name: str) -> Plan:
+    """The plan of this name, made once."""
+    return PLANS[name]()
+
+
 @dataclass(frozen=True)
 class Claim:
     """A sentence of the paper's (in our words), the plan it belongs to, and how it is put to the test."""
@@ -39,7 +46,7 @@ class Claim:
     def check(self, store: Store) -> Found | None:
         """What the store says, None if something is not run yet."""
         try:
-            return self.test(Numbers(PLANS[self.plan](), store))
+            return self.test(Numbers(plan_of(self.plan), store))
         except NotRunYet:
             return None
 

@@ -46,7 +46,7 @@ def verdict(entry: Entry, store: Store) -> Verdict:
         return Verdict.NOT_RUN
     if entry.paper is None:
         return Verdict.NOTHING_TO_COMPARE
-    near = abs(store.mean(entry) - entry.paper.accuracy) <= allowed(entry, store)
+    near = abs(store.mean(entry) - entry.paper.accuracy) <= allowed(entry, store) + 1e-9
     return Verdict.REPRODUCED if near else Verdict.OFF
 
 

@@ -1,6 +1,7 @@
 """Who took part when: the rounds of the algorithm itself, with nothing to train, for training decides nothing here."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ SHARES = (0.1, 0.2, 0.3, 0.4)
 Raster = NDArray[np.int8]
 
 
+@cache
 def raster_of(settings: Settings) -> Raster:
     """Who did what in each round: [clients, rounds]; 0 not selected, 1 silent, 2 estimated, 3 trained."""
     chosen = settings.make_method()

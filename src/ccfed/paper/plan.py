@@ -59,7 +59,7 @@ class Entry:
         """The value of a label, "" if the entry has none of this name."""
         return dict(self.labels).get(name, "")
 
-    @property
+    @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """Its runs, one a seed."""
         return tuple(Cell(replace(self.settings, seed=seed), self.probe) for seed in self.seeds)
@@ -85,7 +85,7 @@ class Plan:
     csv_rows: "Callable[[Plan, Store], list[dict[str, Any]]] | None" = None
     trains: bool = True
 
-    @property
+    @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """All its runs, each once; none if it only looks at settings (`trains` is False)."""
         return () if not self.trains else unique(cell for entry in self.entries for cell in entry.cells)

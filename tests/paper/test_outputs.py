@@ -1,0 +1,185 @@
+"""What is left of a table or figure: rows, tables, verdicts and pictures."""
+
+import csv
+import io
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from ccfed.paper import report, theory
+from ccfed.paper.catalogue import PLANS
+from ccfed.paper.claims import CLAIMS
+from ccfed.paper.figures import convergence
+from ccfed.paper.outputs import Verdict, allowed, cell_text, csv_text, markdown, verdict, write
+from ccfed.paper.participation import raster_of
+from ccfed.paper.plan import Entry
+from ccfed.paper.published import Published
+from ccfed.paper.store import Store
+from ccfed.paper.studies import SILO_CIFAR10, method
+from ccfed.paper.tables import compare_combination, silo_cifar
+
+from .conftest import TINY, made_up
+
+
+@pytest.fixture(autouse=True)
+def short_theory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The experiment with known constants over few rounds."""
+    monkeypatch.setattr(theory, "ROUNDS", (16, 32))
+    theory.measured.cache_clear()
+
+
+def filled(store: Store, entry: Entry, *values: float) -> Entry:
+    for cell, value in zip(entry.cells, values, strict=False):
+        store.add(made_up(cell, value))
+    return entry
+
+
+def test_single_numbers_agree_within_two_and_a_half_points(empty: Store) -> None:
+    for value, expected in ((52.5, Verdict.REPRODUCED), (47.5, Verdict.REPRODUCED), (52.6, Verdict.OFF)):
+        entry = Entry((), replace(TINY, seed=0, lr=value / 100), paper=Published(50.0))
+        assert verdict(filled(empty, entry, value), empty) is expected
+
+
+def test_several_seeds_agree_within_two_combined_deviations(empty: Store) -> None:
+    entry = Entry((), TINY, seeds=(0, 1, 2), paper=Published(50.1, 0.6))
+    filled(empty, entry, 52.0, 52.8, 51.2)  # 52 ± 0.8; with 0.6 of theirs that is 1 together
+    assert allowed(entry, empty) == pytest.approx(2.0)
+    assert verdict(entry, empty) is Verdict.REPRODUCED
+    assert verdict(replace(entry, paper=Published(49.9, 0.6)), empty) is Verdict.OFF
+    assert cell_text(replace(entry, paper=Published(49.9, 0.6)), empty) == "52.00 ± 0.80 (49.90 ± 0.60) *"
+
+
+def test_nothing_is_compared_before_all_seeds_are_run(empty: Store) -> None:
+    entry = Entry((), TINY, seeds=(0, 1, 2), paper=Published(50.0, 0.6))
+    assert cell_text(entry, empty) == "not run yet (50.00 ± 0.60)"
+    filled(empty, entry, 90.0)
+    assert verdict(entry, empty) is Verdict.NOT_RUN
+    assert cell_text(entry, empty) == "90.00 [1 of 3 seeds] (50.00 ± 0.60)"
+
+
+def test_the_table_of_runs_has_one_row_a_run_with_ours_theirs_and_the_difference(empty: Store) -> None:
+    plan = compare_combination()
+    entry = plan.entries[0]
+    filled(empty, entry, 50.0)
+    rows = list(csv.DictReader(io.StringIO(csv_text(plan, empty))))
+    assert len(rows) == sum(len(e.seeds) for e in plan.entries)
+    assert (rows[0]["ours"], rows[0]["paper"], rows[0]["difference"]) == ("50.00", "48.76", "1.24")
+    assert rows[0]["--p"] == "0.125 x2, 0.25 x2, 0.5 x2, 1 x2"
+    assert rows[0]["--steps"] == "300"
+    assert (rows[1]["ours"], rows[1]["difference"], rows[1]["seed"]) == ("", "", "1")
+
+
+def test_the_table_is_laid_out_as_in_the_paper(as_published: Store) -> None:
+    text = markdown(silo_cifar(), as_published)
+    assert "## round-robin" in text
+    assert "## ad-hoc" in text
+    assert "| method | 0.0 | 0.1 | 0.2 | 0.5 | 1.0 |" in text
+    assert "| Strategy 1 | 30.79 (30.79) | 55.18 (55.18) | 61.35 (61.35) | 67.72 (67.72) | 69.46 (69.46) |" in text
+    assert "Reproduced: 60 of 60 numbers that were run (0 not run yet)" in text
+
+
+def test_a_table_that_was_not_run_says_so(empty: Store) -> None:
+    text = markdown(silo_cifar(), empty)
+    assert "| CC-FedAvg | not run yet (56.28)" in text
+    assert "Reproduced: 0 of 0 numbers that were run (60 not run yet)" in text
+    assert text.count("not run yet") == 61
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_picture_is_drawn(name: str, as_published: Store, tmp_path: Path) -> None:
+    paths = write(PLANS[name](), as_published, tmp_path)
+    assert [path.name for path in paths] == [f"{name}{suffix}" for suffix in (".csv", ".md", ".png", ".pdf")]
+    assert all(path.stat().st_size > 100 for path in paths)
+    assert not blank(matplotlib.image.imread(tmp_path / f"{name}.png"))
+
+
+@pytest.mark.parametrize("name", ["silo-cifar", "r-W", "distance", "nova", "cost"])
+def test_what_is_not_run_is_drawn_differently(name: str, as_published: Store, empty: Store) -> None:
+    full, bare = (picture(PLANS[name]().draw(PLANS[name](), store)) for store in (as_published, empty))
+    assert not blank(bare)
+    assert full.shape != bare.shape or bool((full != bare).any())
+
+
+def picture(figure: Figure) -> np.ndarray:
+    """The dots of a figure, few of them."""
+    out = io.BytesIO()
+    figure.savefig(out, dpi=50)
+    out.seek(0)
+    dots: np.ndarray = matplotlib.image.imread(out)
+    return dots
+
+
+def blank(picture: np.ndarray) -> bool:
+    """Whether fewer than one dot in a hundred differs from the background."""
+    return bool((np.abs(picture[..., :3] - picture[0, 0, :3]).max(-1) > 0.2).mean() < 0.01)
+
+
+def test_the_same_numbers_give_the_same_files(as_published: Store, tmp_path: Path) -> None:
+    plan = PLANS["efficiency"]()
+    first, second = (write(plan, as_published, tmp_path / name) for name in ("a", "b"))
+    for a, b in zip(first, second, strict=True):
+        assert a.read_bytes() == b.read_bytes()
+
+
+def test_the_resnet_panels_say_that_they_are_not_run(as_published: Store) -> None:
+    figure = convergence().draw(convergence(), as_published)
+    texts = {axes.get_title(): [text.get_text() for text in axes.texts] for axes in figure.axes}
+    assert {title for title, found in texts.items() if found == ["not run yet"]} == {
+        "CIFAR-10, ResNet-18, IID 0",
+        "CIFAR-100, ResNet-18, IID 0.1",
+    }
+
+
+def test_who_took_part_follows_the_schedule() -> None:
+    raster = raster_of(replace(method(SILO_CIFAR10, "cc-fedavg", "round-robin"), rounds=16))
+    trained = raster == 3
+    assert trained[:, 0].all()  # everyone in round 0
+    assert trained.sum(1).tolist() == [2, 2, 4, 4, 8, 8, 16, 16]
+    assert set(np.unique(raster)) == {2, 3}  # who does not train is estimated
+    silent = raster_of(replace(method(SILO_CIFAR10, "strategy-1", "round-robin"), rounds=16))
+    assert set(np.unique(silent)) == {1, 3}
+
+
+def test_the_papers_own_numbers_bear_out_the_claims_that_are_put_to_the_test(as_published: Store) -> None:
+    rests_on_numbers = [c for c in CLAIMS if c.plan.startswith(("silo", "device", "compare", "r-W"))]
+    assert len(rests_on_numbers) == 11
+    for claim in rests_on_numbers:
+        found = claim.check(as_published)
+        assert found is not None
+        assert found.holds, f"{claim.text} {found.text}"
+
+
+def test_a_claim_without_runs_is_not_run_yet_and_a_wrong_one_does_not_hold(empty: Store, as_published: Store) -> None:
+    claim = CLAIMS[0]
+    assert claim.check(empty) is None
+    wrong = Store(empty.path.parent)
+    for run in as_published:
+        spoilt = replace(run, accuracy=(20.0,) * run.rounds) if run.settings["method"] == "cc-fedavg" else run
+        wrong._finished[run.key] = spoilt
+    found = claim.check(wrong)
+    assert found is not None
+    assert not found.holds
+
+
+def test_the_page_of_results(as_published: Store, empty: Store) -> None:
+    page = report.report(as_published)
+    assert "| `silo-cifar` | 60 | 60 | 0 | 0 |" in page
+    assert "at most 1.15 points below" in page
+    assert "Numbers that are off" not in page
+    nothing = report.report(empty)
+    assert "| `silo-cifar` | 60 | 0 | 0 | 60 |" in nothing
+    assert nothing.count("| not run yet |  |") == len(CLAIMS) - 1  # the theory is computed on the spot
+    off = Store(empty.path.parent)
+    for run in as_published:
+        off._finished[run.key] = run
+    filled(off, silo_cifar().entries[0], 40.0)
+    assert "| `silo-cifar` | round-robin, 0.0, FedAvg (full) | 40.00 (56.82) | not known |" in report.report(off)
+
+
+def test_no_number_is_made_of_nothing(empty: Store) -> None:
+    assert math.isnan(empty.mean(silo_cifar().entries[0]))
