@@ -41,7 +41,8 @@ def cells() -> list[Cell]:
         replace(TINY, method="fedopt", schedule=None, server_momentum=0.5),
         replace(TINY, method="cc-fedavg", seed=1),
     ]
-    return [*(Cell(s) for s in settings), Cell(replace(TINY, method="strategy-2"), "distance")]
+    watched = [Cell(replace(TINY, method=name), "distance") for name in ("cc-fedavg", "strategy-2")]
+    return [*map(Cell, settings), *watched]
 
 
 def made_up(cell: Cell, accuracy: float) -> Finished:

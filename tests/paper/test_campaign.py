@@ -84,7 +84,7 @@ def test_an_interrupted_campaign_goes_on_to_the_same_result(
     assert len(list((tmp_path / "stopped" / "paused").iterdir())) == len(cells)
     said: list[str] = []
     assert run_missing(cells, Store(tmp_path / "stopped"), MACHINE, load=load, say=said.append, at_once=10)
-    assert any("going on with 5 runs" in sentence for sentence in said)
+    assert any("going on with 6 runs" in sentence for sentence in said)
     again = Store(tmp_path / "stopped")
     for cell in cells:
         assert outcome(again.get(cell)) == outcome(straight.get(cell))
@@ -100,7 +100,7 @@ def test_finished_runs_are_not_made_again(cells: list[Cell], load: Load, tmp_pat
     assert said == []
     assert store.path.stat().st_size == size
     run_missing(cells, Store(tmp_path), MACHINE, load=load, say=said.append, at_once=10)
-    assert said[0] == "batch 1 of 1: 3 runs of mlp on tiny"
+    assert said[0] == "batch 1 of 1: 4 runs of mlp on tiny"
 
 
 def test_a_deadline_that_has_come_starts_nothing(cells: list[Cell], load: Load, empty: Store) -> None:
@@ -138,16 +138,19 @@ def test_batches_are_of_one_kind_and_in_the_order_of_their_first_runs(load: Load
     assert found == [tuple(first[:4]), tuple(other), (first[4],)]
 
 
-def test_the_probe_leaves_the_run_as_it_is(cells: list[Cell], load: Load, empty: Store) -> None:
-    plain = Cell(cells[-1].settings)
-    run_missing([plain, cells[-1]], empty, MACHINE, load=load, say=silent, at_once=2)
-    watched, alone = empty.get(cells[-1]), empty.get(plain)
+@pytest.mark.parametrize("which", [-2, -1])
+def test_the_probe_leaves_the_run_as_it_is(cells: list[Cell], load: Load, empty: Store, which: int) -> None:
+    plain, probed = Cell(cells[which].settings), cells[which]
+    run_missing([plain, probed], empty, MACHINE, load=load, say=silent, at_once=2)
+    watched, alone = empty.get(probed), empty.get(plain)
     assert watched is not None
     assert alone is not None
     assert watched.accuracy == alone.accuracy
     assert watched.client_steps == alone.client_steps
     assert set(watched.extra) == {"client", "round", "skips", "last move", "last model"}
     assert watched.extra["client"] in (0, 1)  # one of those that skip
+    assert watched.extra["round"] == [1, 2, 3, 4, 5]
+    assert all(value > 0 for value in watched.extra["last move"]["euclidean"])
 
 
 def test_an_estimate_that_is_right_has_distance_0_and_cosine_1() -> None:

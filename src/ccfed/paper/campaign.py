@@ -4,7 +4,7 @@ import datetime
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +95,11 @@ class Sources:
     def experiment(self, cell: Cell) -> Experiment:
         """The cell as the simulation takes it; its name is the cell's key."""
         s = cell.settings.check()
+        method = s.make_method()
+        if cell.probe:  # which may look at models that the method itself does not ask for
+            method = method.but(estimator=replace(method.estimator, uses_trained_from=True))
         return Experiment(
-            method=s.make_method(),
+            method=method,
             federation=self.federation(cell),
             model=find_model(s.model),
             seed=s.seed,
@@ -218,7 +221,7 @@ def run_missing(
     deadline: Deadline | None = None,
     observers: Sequence[Observer] = (),
     say: Callable[[str], None] = print,
-    save_every: float = 600.0,
+    save_every: float = 240.0,
     at_once: int | None = None,
 ) -> bool:
     """Runs those of `cells` that `store` lacks; False if the deadline came before all were done.
