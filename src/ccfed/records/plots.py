@@ -1,11 +1,13 @@
 """Curves over rounds: colour-blind safe, and told apart in grey by their dashes."""
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, without its yellow, which is lost on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -33,8 +35,10 @@ class Curve(Protocol):
         """A RoundRecord's field for every seed and round: [seeds, rounds]."""
 
 
-def curves(runs: Iterable[Curve], column: str = "accuracy") -> Figure:
+def curves(runs: Iterable[Curve], column: str = "accuracy") -> "Figure":
     """One curve a method, the mean over its seeds, with a band of one standard deviation where there are several."""
+    from matplotlib.figure import Figure  # half a second, which only those who draw shall wait
+
     figure = Figure(figsize=(6.4, 4.0), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     for i, seeds in enumerate(runs):
