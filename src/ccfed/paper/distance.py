@@ -41,7 +41,7 @@ def distances(simulation: Simulation, running: Running, extra: dict[str, Any]) -
         for name, estimate in estimates.items():
             assert estimate is not None
             for measure, value in compared(view.model, estimate[0], trained.moves[0]).items():
-                extra.setdefault(name, {}).setdefault(measure, []).append(round(value, 5))
+                extra.setdefault(name, {}).setdefault(measure, []).append(round(value, 6))
 
     simulation.train_beside(running.jobs(state.model, client, torch.tensor([e.steps])), compare)
 

@@ -15,7 +15,17 @@ Every number here comes from the finished runs in `results/cells.jsonl`; this pa
 `ccfed reproduce all --draw-only --report docs/results.md`, and no setting was tuned to meet a number. The tables and
 figures themselves, ours beside the paper's, are `results/NAME.md`, `.csv`, `.png` and `.pdf`. A number counts as
 reproduced within 2.5 points of the paper's where there is one seed, and within two standard deviations, theirs and ours
-combined, where there are several."""
+combined, where there are several.
+
+<!-- not run: takes minutes on a large GPU, and days on a processor -->
+```sh
+ccfed reproduce --list
+ccfed reproduce all-but-resnet --out results
+```
+
+The second line goes on where it was stopped (Ctrl-C, SIGTERM, or `--limit MINUTES`), and makes no finished run again.
+`--methods`, `--settings NAME=VALUE`, `--seeds`, `--rounds` and `--steps` run less; two calls with different
+`--settings`, such as `data=cifar10` and `data=fmnist`, may share a folder and a GPU."""
 
 
 def write_report(store: Store, path: Path) -> None:
