@@ -23,11 +23,14 @@ from ccfed.algorithm import methods
 from ccfed.data import Dataset, Inputs
 from ccfed.models import cnn, mlp, resnet18
 from ccfed.models.network import Maker, build
+from ccfed.models.resnet import Block
 from ccfed.simulation.experiment import Experiment
 from ccfed.simulation.loop import Simulation
 from ccfed.training import Engine, Jobs, OneByOne, Precision, Task, Together
+from ccfed.training import kernels as kernel_room
 from ccfed.training import lanes as lanes_room
 from ccfed.training.captured import CapturedModule
+from ccfed.training.fusedsteps import FusedSteps
 from ccfed.training.lanes import Lanes
 
 GPU = torch.device("cuda")
@@ -49,6 +52,14 @@ def own(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
         nn.Dropout(0.5),
         nn.Linear(256, classes),
     )
+
+
+def small_resnet(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The blocks of ResNet-18, few and narrow."""
+    return nn.Sequential(
+        nn.Conv2d(sample_shape[0], 32, 3, 1, 1, bias=False), nn.GroupNorm(16, 32), nn.ReLU(),
+        Block(32, 32, 1), Block(32, 64, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes),
+    )  # fmt: skip
 
 
 def made_up(shape: tuple[int, ...], inputs: Inputs, samples: int, seed: int = 0) -> Dataset:
@@ -82,7 +93,7 @@ def uneven_jobs(models: Tensor, batch: int) -> Jobs:
 def check(names: list[str]) -> None:
     """Relative errors of moves and losses, against the reference engine in float64 on the processor."""
     works = {"mlp": (mlp, (1, 28, 28), GREY, 32), "cnn": (cnn, (3, 32, 32), COLOUR, 64)}
-    works |= {"own": (own, (3, 32, 32), COLOUR, 16), "resnet18": (resnet18, (3, 32, 32), COLOUR, 16)}
+    works |= {"own": (own, (3, 32, 32), COLOUR, 16), "resnet": (small_resnet, (3, 32, 32), COLOUR, 16)}
     for name, (maker, shape, inputs, batch) in works.items():
         if names and name not in names:
             continue
@@ -95,7 +106,9 @@ def check(names: list[str]) -> None:
         for precision in ("float32", "tf32", "bfloat16"):
             task = task_of(maker, dataset, GPU, torch.float32, batch)
             jobs = uneven_jobs(models.to(GPU), batch)
-            for label in ("one-by-one", "together", "vmap", "streams"):
+            for label in ("one-by-one", "together", "tf32x3", "vmap", "streams"):
+                if label == "tf32x3" and (precision != "float32" or name not in ("mlp", "cnn")):
+                    continue
                 try:
                     engine = engine_of(label, task, precision)
                     first, again = engine.train(jobs), engine.train(jobs)
@@ -122,12 +135,45 @@ def engine_of(name: str, task: Task, precision: Precision) -> Engine:
         lanes.forward = torch.compile(lanes.forward, dynamic=False)
         lanes_room.StreamedDropout = lambda key: nullcontext()  # a trial with networks that have none
         return Together(task, precision, lanes)
+    if name == "tf32x3":
+        fused = kernel_room.fuse(task.network.module, task.sample_shape, task.batch_size, "tf32x3")
+        assert fused is not None
+        return Together(task, precision, FusedSteps(task, precision, fused))
     stepper = {"vmap": CapturedModule, "streams": Lanes}.get(name)
     return Together(task, precision, stepper(task, precision) if stepper else None)
 
 
+def convolutions() -> None:
+    """The stacked convolution against PyTorch's own, in float64."""
+    from ccfed.training.kernels import convolve
+
+    for shape in ((32, 32, 3, 1, 1), (32, 64, 3, 2, 1), (32, 64, 1, 2, 0), (3, 32, 3, 1, 1), (64, 64, 3, 1, 1),
+                  (8, 16, 3, 1, 1), (16, 32, 3, 1, 1), (32, 16, 3, 1, 1)):  # fmt: skip
+        into, out, size, stride, padding = shape
+        for side in (8, 16, 32):
+            x = torch.randn(2, 4, into, side, side, device=GPU, requires_grad=True)
+            weight = torch.randn(2, out, into, size, size, device=GPU, requires_grad=True)
+            how = ((stride, stride), (padding, padding))
+            y = convolve(x, weight, None, *how)
+            truth = torch.stack(
+                [nn.functional.conv2d(a.double(), b.double(), None, *how) for a, b in zip(x, weight, strict=True)]
+            )
+            error = torch.randn_like(y)
+            mine = (y, *torch.autograd.grad(y, (x, weight), error))
+            right = (truth, *torch.autograd.grad(truth, (x, weight), error.double()))
+            found = " ".join(f"{_error(a, b):.1e}" for a, b in zip(mine, right, strict=True))
+            print(f"convolve {shape} side {side}: forward, to x, to weight {found}", flush=True)
+    for groups, channels, side in ((2, 8, 16), (16, 32, 32), (16, 64, 16)):
+        x = torch.randn(2, 16, channels, side, side, device=GPU)
+        weight = torch.randn(2, channels, device=GPU)
+        y = torch.func.vmap(lambda a, w, groups=groups: nn.functional.group_norm(a, groups, w, w))(x, weight)
+        pairs = zip(x.double(), weight.double(), strict=True)
+        truth = torch.stack([nn.functional.group_norm(a, groups, w, w) for a, w in pairs])
+        print(f"group norm {groups} of {channels} side {side} {_error(y, truth):.1e}", flush=True)
+
+
 def _error(found: Tensor, truth: Tensor) -> float:
-    found, truth = found.cpu().to(torch.float64), truth.cpu().to(torch.float64)
+    found, truth = found.detach().cpu().to(torch.float64), truth.detach().cpu().to(torch.float64)
     return float((found - truth).norm() / truth.norm())
 
 
@@ -137,6 +183,7 @@ WORKS = {
     "cnn-64": (cnn, 8, 8, 1.0, 300, 64, "tf32", "together", 4),
     "cnn-256": (cnn, 32, 8, 1.0, 100, 64, "tf32", "together", 4),
     "cnn-64-float32": (cnn, 8, 8, 1.0, 300, 64, "float32", "together", 4),
+    "cnn-64-tf32x3": (cnn, 8, 8, 1.0, 300, 64, "float32", "tf32x3", 4),
     "cnn-64-vmap": (cnn, 8, 8, 1.0, 50, 64, "tf32", "vmap", 3),
     "cnn-1-eager": (cnn, 1, 1, 1.0, 100, 64, "tf32", "one-by-one", 3),
     "mlp-80": (mlp, 1, 100, 0.8, 200, 32, "tf32", "together", 6),
@@ -145,7 +192,7 @@ WORKS = {
     "mlp-2000": (mlp, 20, 100, 1.0, 200, 32, "tf32", "together", 6),
     "mlp-2000-float32": (mlp, 20, 100, 1.0, 200, 32, "float32", "together", 4),
     "mlp-1-eager": (mlp, 1, 1, 1.0, 200, 32, "tf32", "one-by-one", 3),
-    "resnet-8": (resnet18, 1, 8, 1.0, 40, 64, "bfloat16", "streams", 3),
+    "resnet-8": (resnet18, 1, 8, 1.0, 100, 64, "bfloat16", "streams", 3),
     "resnet-8-compiled": (resnet18, 1, 8, 1.0, 40, 64, "bfloat16", "compiled", 3),
     "resnet-8-tf32": (resnet18, 1, 8, 1.0, 20, 64, "tf32", "streams", 3),
     "resnet-1-eager": (resnet18, 1, 1, 1.0, 20, 64, "tf32", "one-by-one", 3),
@@ -262,7 +309,8 @@ VARIANTS = [
     for block in (32, 64, 128)
     for warps in (4, 8)
     for stages in (1, 2, 3)
-    if not (precision == "ieee" and stages > 1)
+    if not (precision == "ieee" and (stages > 1 or warps == 4 or block == 128))
+    and not (block == 128 and (warps == 4 or precision == "tf32x3"))
 ]
 
 
@@ -273,8 +321,8 @@ def _perceptron(jobs: int, steps: int, variant: tuple[str, int, int, int], times
     task = task_of(mlp, MADE["grey"], GPU, torch.float32, 32)
     model = kernels.recognise(task.network.module, (1, 28, 28))
     size, offset = torch.full((jobs,), 600), (torch.arange(jobs) % 100) * 600
-    made = Jobs(task.network.flat()[None], torch.zeros(jobs, dtype=torch.int64), offset, size, torch.arange(jobs),
-                torch.zeros(jobs, dtype=torch.int64), torch.full((jobs,), steps), torch.full((jobs,), 0.01).double())  # fmt: skip
+    zeros, rates = torch.zeros(jobs, dtype=torch.int64), torch.full((jobs,), 0.01, dtype=torch.float64)
+    made = Jobs(task.network.flat()[None], zeros, offset, size, torch.arange(jobs), zeros, zeros + steps, rates)
     dealt = batches.plan(task.members, made.offset, made.size, made.key, made.first, steps, 32)
     work = kernels.work_of(task, made, dealt, True)
     params = task.network.flat().repeat(jobs, 1)
@@ -315,8 +363,8 @@ def sweep() -> None:
 def main() -> None:
     """See the head of this file."""
     what, *names = sys.argv[1:] or ["check"]
-    if what in ("check", "sweep"):
-        check(names) if what == "check" else sweep()
+    if what in ("check", "sweep", "convolutions"):
+        check(names) if what == "check" else sweep() if what == "sweep" else convolutions()
     for name in (names or list(WORKS)) if what in ("rounds", "kernels") else []:
         try:
             {"rounds": measure, "kernels": kernels}[what](name)

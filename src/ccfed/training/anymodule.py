@@ -58,7 +58,7 @@ class AnyModule:
     def bytes_for_a_job(self, steps: int) -> int:
         """Parameters and gradients a few times over, and what the layers keep for the way back."""
         task = self.task
-        return (6 * task.network.size + 4 * task.batch_size * self.values) * task.dtype.itemsize + (
+        return (6 * task.network.size + 4 * task.batch_size * self.values.all) * task.dtype.itemsize + (
             40 * steps * task.batch_size
         )
 

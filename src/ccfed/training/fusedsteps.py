@@ -12,6 +12,7 @@ from ccfed.training.engine import Jobs, Precision, Task
 
 if TYPE_CHECKING:
     from ccfed.training.kernels import Fused
+    from ccfed.training.kernels.perceptron import Precision as Products
 
 
 class FusedSteps(CapturedModule):
@@ -30,7 +31,7 @@ class FusedSteps(CapturedModule):
     def bytes_for_a_job(self, steps: int) -> int:
         """Parameters in and out, the batches' indices and keys, and about two prepared batches."""
         task = self.task
-        return 4 * (3 * task.network.size + 2 * task.batch_size * self.values) + 60 * steps * task.batch_size
+        return 4 * (3 * task.network.size + 2 * task.batch_size * self.values.all) + 60 * steps * task.batch_size
 
     def release(self) -> None:
         """Drops the kernels' buffers and graphs."""
@@ -43,7 +44,7 @@ def fused_steps(task: Task, precision: Precision) -> FusedSteps | None:
     fits = task.dtype == torch.float32 and task.train_x.dtype in (torch.uint8, torch.float32)
     if not fits or not kernels.available(task.device):
         return None
-    fused = kernels.fuse(
-        task.network.module, task.sample_shape, task.batch_size, "ieee" if precision == "float32" else "tf32"
-    )
+    # As good as float32 within a few units of the last place, and on the matrix units.
+    products: Products = "tf32x3" if precision == "float32" else "tf32"
+    fused = kernels.fuse(task.network.module, task.sample_shape, task.batch_size, products)
     return None if fused is None else FusedSteps(task, precision, fused)

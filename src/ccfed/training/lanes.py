@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call
 
-from ccfed.training import batches
+from ccfed.training import batches, kernels
 from ccfed.training.batches import BatchPlan
 from ccfed.training.dropout import StreamedDropout
 from ccfed.training.engine import Jobs, Precision, Task
@@ -124,6 +124,8 @@ class Lanes:
         self.task, self.precision = task, precision
         # A copy, so that the caller's module keeps its parameters and its convolutions.
         self.module = copy.deepcopy(task.network.module)
+        if kernels.available(task.device):
+            self.module = kernels.normalise_densely(self.module)
         self.forward: Forward = lambda params, x: functional_call(self.module, params, (x,))
         self.values = values_per_sample(task)
         self.most = 0

@@ -1,5 +1,6 @@
 """CUDA graphs and streams, and what takes their place on a processor, so that the same steppers run there too."""
 
+import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -37,8 +38,16 @@ class Recorded:
         torch.cuda.synchronize(device)
         self._graph = torch.cuda.CUDAGraph()
         pool = beside._graph.pool() if beside is not None and beside._graph is not None else None
-        with torch.cuda.graph(self._graph, pool=pool, stream=side):
-            step()
+        # A graph that is thrown away while another is recorded would spoil it.
+        gc.collect()
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            with torch.cuda.graph(self._graph, pool=pool, stream=side, capture_error_mode="thread_local"):
+                step()
+        finally:
+            if collects:
+                gc.enable()
 
     def __call__(self) -> None:
         """Makes the step."""

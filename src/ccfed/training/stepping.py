@@ -1,6 +1,7 @@
 """What all ways of stepping many jobs at once share: the batch of a step, who is still at work, the test, memory."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -12,7 +13,7 @@ from ccfed.training.batches import BatchPlan
 from ccfed.training.engine import Jobs, Task
 
 EVALUATED_AT_ONCE = 2000
-EVALUATION_BYTES = 2**31
+EVALUATION_BYTES = 2**32
 """About as much memory as an evaluation may take on a GPU for what its layers compute."""
 
 
@@ -64,8 +65,16 @@ def at_work(steps: Tensor) -> Iterator[tuple[int, int]]:
         yield k, active
 
 
-def values_per_sample(task: Task) -> int:
-    """How many numbers the network's layers give for one sample: what a step must keep in memory."""
+@dataclass(frozen=True)
+class Values:
+    """How many numbers a network's layers give for one sample: `all` of them, and the `widest` layer."""
+
+    all: int
+    widest: int
+
+
+def values_per_sample(task: Task) -> Values:
+    """What a step must keep in memory for each sample, and what a test must."""
     counts = [task.train_x[0].numel()]
 
     def count(module: nn.Module, inputs: object, output: object) -> None:
@@ -81,17 +90,18 @@ def values_per_sample(task: Task) -> int:
         module.train(was_training)
         for hook in hooks:
             hook.remove()
-    return sum(counts)
+    return Values(sum(counts), max(counts))
 
 
 def evaluate_in_pieces(
-    task: Task, models: Tensor, scores_of: Callable[[Tensor, Tensor], Tensor], values: int = 0
+    task: Task, models: Tensor, scores_of: Callable[[Tensor, Tensor], Tensor], values: Values | None = None
 ) -> tuple[Tensor, Tensor]:
     """Accuracy in percent and mean loss, with `scores_of(some, x)` giving [m, b, classes] for some of `models` and a
-    piece x of the test samples. `values` (per sample and model) bounds the memory of a piece; 0 does not."""
+    piece x of the test samples. `values` bounds the memory of a piece on a GPU."""
     count = len(task.test_y)
-    together = max(1, EVALUATION_BYTES // (values * task.dtype.itemsize)) if values else 2**62
-    at_once = min(EVALUATED_AT_ONCE, together)
+    # A layer's input and output, and as much again for what is between them.
+    together = 2**62 if values is None else max(1, EVALUATION_BYTES // (4 * values.widest * task.dtype.itemsize))
+    at_once = EVALUATED_AT_ONCE if task.device.type == "cpu" else min(count, together)
     right, loss = [], []
     for some in models.split(max(1, min(len(models), together // at_once))):
         right_here = torch.zeros(len(some), dtype=torch.int64, device=task.device)

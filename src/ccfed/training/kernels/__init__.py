@@ -4,7 +4,8 @@ Importing this package needs neither Triton nor a GPU. Ask `available(device)` f
 
 - `fuse(module, sample_shape, batch_size, precision)` gives the fused training steps of a network that has them, or
   None; `work_of(task, jobs, dealt, drops)` says what they shall do, and `Fused.run(params, work)` does it;
-- `stack_convolutions(module)` makes the convolutions of any network fast under `torch.func.vmap`.
+- `stack_convolutions(module)` makes the convolutions of any network fast under `torch.func.vmap`;
+- `normalise_densely(module)` makes group normalisation fast in any layout, without vmap.
 """
 
 import importlib.util
@@ -16,15 +17,18 @@ import torch
 if TYPE_CHECKING:
     from ccfed.training.kernels.convolution import StackedConv2d, convolve, stack_convolutions
     from ccfed.training.kernels.fused import Fused, fuse, recognise
+    from ccfed.training.kernels.normalise import DenseGroupNorm, normalise_densely
     from ccfed.training.kernels.work import Work, work_of
 
 __all__ = [
+    "DenseGroupNorm",
     "Fused",
     "StackedConv2d",
     "Work",
     "available",
     "convolve",
     "fuse",
+    "normalise_densely",
     "recognise",
     "stack_convolutions",
     "work_of",
@@ -33,6 +37,7 @@ __all__ = [
 _ROOMS = {
     "convolution": ("StackedConv2d", "convolve", "stack_convolutions"),
     "fused": ("Fused", "fuse", "recognise"),
+    "normalise": ("DenseGroupNorm", "normalise_densely"),
     "work": ("Work", "work_of"),
 }
 

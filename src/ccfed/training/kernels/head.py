@@ -13,7 +13,7 @@ BLOCK = 32
 
 @triton.jit
 def _step(
-    features, labels, params, error, room, rates, losses, steps, cursor, ahead, params_stride,
+    features, labels, weights, error, room, rates, losses, steps, cursor, ahead, params_stride,
     BATCH: tl.constexpr, INPUTS: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, CLASSES: tl.constexpr,
     SLOTS: tl.constexpr, FIRST_2: tl.constexpr, SECOND_2: tl.constexpr, NAMES: tl.constexpr, BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -26,7 +26,7 @@ def _step(
     BIAS_2: tl.constexpr = WEIGHT_2 + FIRST * SECOND
     WEIGHT_3: tl.constexpr = BIAS_2 + SECOND
     BIAS_3: tl.constexpr = WEIGHT_3 + SECOND * CLASSES
-    params += job * params_stride
+    weights += job * params_stride
     features += job * (BATCH * INPUTS)
     error += job * (BATCH * INPUTS)
     room += job * (SLOTS * FIRST_2)
@@ -37,10 +37,10 @@ def _step(
     name = tl.arange(0, NAMES)
     column = tl.arange(0, BLOCK)
 
-    bias_1 = tl.load(params + BIAS_1 + one, mask=one < FIRST, other=0.0)
-    bias_2 = tl.load(params + BIAS_2 + two, mask=two < SECOND, other=0.0)
-    bias_3 = tl.load(params + BIAS_3 + name, mask=name < CLASSES, other=0.0)
-    place_3 = params + WEIGHT_3 + name[:, None] * SECOND + two[None, :]
+    bias_1 = tl.load(weights + BIAS_1 + one, mask=one < FIRST, other=0.0)
+    bias_2 = tl.load(weights + BIAS_2 + two, mask=two < SECOND, other=0.0)
+    bias_3 = tl.load(weights + BIAS_3 + name, mask=name < CLASSES, other=0.0)
+    place_3 = weights + WEIGHT_3 + name[:, None] * SECOND + two[None, :]
     real_3 = (name < CLASSES)[:, None] & (two < SECOND)[None, :]
 
     hidden_1 = tl.zeros([SLOTS, FIRST_2], tl.float32)
@@ -52,7 +52,7 @@ def _step(
             other=0.0,
         )
         weight = tl.load(
-            params + one[:, None] * INPUTS + at[None, :],
+            weights + one[:, None] * INPUTS + at[None, :],
             mask=(one < FIRST)[:, None] & (at < INPUTS)[None, :],
             other=0.0,
         )
@@ -66,7 +66,7 @@ def _step(
         at = start + column
         values = tl.load(room + slot[:, None] * FIRST_2 + at[None, :])
         real = (two < SECOND)[:, None] & (at < FIRST)[None, :]
-        weight = tl.load(params + WEIGHT_2 + two[:, None] * FIRST + at[None, :], mask=real, other=0.0)
+        weight = tl.load(weights + WEIGHT_2 + two[:, None] * FIRST + at[None, :], mask=real, other=0.0)
         hidden_2 = tl.dot(values, tl.trans(weight), hidden_2, input_precision=PRECISION)
     hidden_2 += bias_2[None, :]
     hidden_2 = tl.where(hidden_2 <= 0.0, 0.0, hidden_2)
@@ -90,21 +90,21 @@ def _step(
     error_2 = tl.where(hidden_2 > 0.0, tl.dot(error_3, weight_3, input_precision=PRECISION), 0.0)
     weight_3 -= rate * tl.dot(tl.trans(error_3), hidden_2, input_precision=PRECISION)
     tl.store(place_3, weight_3, mask=real_3)
-    tl.store(params + BIAS_3 + name, bias_3 - rate * tl.sum(error_3, 0), mask=name < CLASSES)
-    tl.store(params + BIAS_2 + two, bias_2 - rate * tl.sum(error_2, 0), mask=two < SECOND)
+    tl.store(weights + BIAS_3 + name, bias_3 - rate * tl.sum(error_3, 0), mask=name < CLASSES)
+    tl.store(weights + BIAS_2 + two, bias_2 - rate * tl.sum(error_2, 0), mask=two < SECOND)
     scaled_2 = tl.trans(error_2 * rate)
     for start in range(0, FIRST, BLOCK):
         at = start + column
         values = tl.load(room + slot[:, None] * FIRST_2 + at[None, :])
         real = (two < SECOND)[:, None] & (at < FIRST)[None, :]
-        weight = tl.load(params + WEIGHT_2 + two[:, None] * FIRST + at[None, :], mask=real, other=0.0)
+        weight = tl.load(weights + WEIGHT_2 + two[:, None] * FIRST + at[None, :], mask=real, other=0.0)
         back = tl.where(values > 0.0, tl.dot(error_2, weight, input_precision=PRECISION), 0.0)
-        bias = tl.load(params + BIAS_1 + at, mask=at < FIRST, other=0.0)
+        bias = tl.load(weights + BIAS_1 + at, mask=at < FIRST, other=0.0)
         weight -= tl.dot(scaled_2, values, input_precision=PRECISION)
         tl.debug_barrier()  # the hidden values are read; their errors take their place
         tl.store(room + slot[:, None] * FIRST_2 + at[None, :], back)
-        tl.store(params + WEIGHT_2 + two[:, None] * FIRST + at[None, :], weight, mask=real)
-        tl.store(params + BIAS_1 + at, bias - rate * tl.sum(back, 0), mask=at < FIRST)
+        tl.store(weights + WEIGHT_2 + two[:, None] * FIRST + at[None, :], weight, mask=real)
+        tl.store(weights + BIAS_1 + at, bias - rate * tl.sum(back, 0), mask=at < FIRST)
     tl.debug_barrier()
     error_1 = tl.load(room + slot[:, None] * FIRST_2 + one[None, :])
     scaled = tl.trans(error_1 * rate)
@@ -113,11 +113,11 @@ def _step(
         seen = (slot < BATCH)[:, None] & (at < INPUTS)[None, :]
         values = tl.load(features + slot[:, None] * INPUTS + at[None, :], mask=seen, other=0.0)
         here = (one < FIRST)[:, None] & (at < INPUTS)[None, :]
-        weight = tl.load(params + one[:, None] * INPUTS + at[None, :], mask=here, other=0.0)
+        weight = tl.load(weights + one[:, None] * INPUTS + at[None, :], mask=here, other=0.0)
         back = tl.dot(error_1, weight, input_precision=PRECISION)
         tl.store(error + slot[:, None] * INPUTS + at[None, :], back, mask=seen)
         weight -= tl.dot(scaled, values, input_precision=PRECISION)
-        tl.store(params + one[:, None] * INPUTS + at[None, :], weight, mask=here)
+        tl.store(weights + one[:, None] * INPUTS + at[None, :], weight, mask=here)
 
 
 def step(

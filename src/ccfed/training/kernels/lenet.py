@@ -1,5 +1,6 @@
 """Steps of a convolutional network of the LeNet family: a few fused kernels a step, many steps in one CUDA graph."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -8,9 +9,12 @@ from torch import Tensor
 from ccfed.training.kernels import batches, head, pooled
 from ccfed.training.kernels.perceptron import Precision
 from ccfed.training.kernels.work import Work
+from ccfed.training.recording import Recorded
 
-# Into how many parts a job's batch is split for the weight gradients, so that few jobs still fill a GPU.
-GROUPS = 4
+# A weight gradient is summed by several programs, each over at least so many pooling windows, then over the programs:
+# enough windows to make the last sum of a program cheap, enough programs to let few jobs fill a GPU.
+WINDOWS_A_PROGRAM = 1600
+MOST_GROUPS = 8
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,7 @@ class Stepper:
 
     Made from a first `work`, whose J and K it takes as the most it will ever be given, and whose `x`, `y`, B and
     `inputs` it keeps. `run` makes all steps. Without CUDA (Triton's interpreter), or with `graph=False`, the same
-    kernels are launched one by one. `groups` is the number of parts in which weight gradients are summed: a job's
-    result depends on it, but on nothing that shares the batch.
+    kernels are launched one by one. Nothing of a job's result depends on what shares the batch.
     """
 
     def __init__(
@@ -82,14 +85,13 @@ class Stepper:
         precision: Precision = "ieee",
         unroll: int = 10,
         graph: bool = True,
-        groups: int = GROUPS,
     ) -> None:
         work.check()
         jobs, most, batch = work.index.shape
         if refusal := model.refusal(batch):
             raise ValueError(refusal)
         device = work.x.device
-        self.model, self.precision, self.unroll, self.groups = model, precision, max(1, min(unroll, most)), groups
+        self.model, self.precision, self.unroll = model, precision, max(1, min(unroll, most))
         self.work = Work(
             work.x,
             work.y,
@@ -112,9 +114,13 @@ class Stepper:
             self.winners.append(torch.zeros(shape, dtype=torch.uint8, device=device))
         self.errors = [torch.zeros_like(values) for values in self.flow[1:]]
         self.convolved = sum(block.parameters for block in model.blocks)
-        self.parts = torch.zeros(jobs * groups, self.convolved, device=device)
+        # What is left of a row, where another block has more parts, stays zero.
+        self.groups = [_groups(block, batch) for block in model.blocks]
+        self.parts = torch.zeros(jobs * max(self.groups), self.convolved, device=device)
+        self.beside = torch.cuda.Stream(device) if graph and device.type == "cuda" else None
         self.room = head.room_for(jobs, batch, model.widths[1], device)
-        self.graph = self._capture() if graph and device.type == "cuda" else None
+        # As no job has steps yet, recording changes nothing but the cursor.
+        self.many_steps = Recorded(self._steps, device, self.cursor.zero_) if graph else self._steps
 
     def takes(self, work: Work) -> bool:
         """Whether `run` can be given `work`: no more jobs or steps than the first work had, and the same data."""
@@ -142,24 +148,9 @@ class Stepper:
         self.cursor.zero_()
         self.losses.zero_()
         for _ in range(-(-most // self.unroll)):
-            if self.graph is None:
-                self._steps()
-            else:
-                self.graph.replay()
+            self.many_steps()
         params.copy_(self.params[:jobs])
         return self.losses[:jobs].clone()
-
-    def _capture(self) -> torch.cuda.CUDAGraph:
-        # The warm-up compiles every kernel; as no job has steps yet it changes nothing.
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            self._steps()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._steps()
-        return graph
 
     def _steps(self) -> None:
         for ahead in range(self.unroll):
@@ -185,24 +176,47 @@ class Stepper:
             self.losses, *when, self.precision,
         )  # fmt: skip
         for at in reversed(range(len(model.blocks))):
-            block = model.blocks[at]
-            width = pooled.tile(block.outputs, 4 if block.size < 5 else 3 if block.outputs % 4 else 2)
-            pooled._weight_gradient[(jobs * self.groups, block.inputs * (block.outputs // width))](
-                self.flow[at], self.errors[at], self.winners[at], self.parts[:, block.offset :], *when, self.convolved,
-                batch, *_shape(block), width, 128, self.groups, num_warps=4,
-            )  # fmt: skip
+            # What a block's weights and what its inputs are told are two kernels that may run side by side.
+            with self._side() if at > 0 else nullcontext():
+                self._weight_gradient(at, when)
             if at > 0:
-                squares = batch * ((block.height + 1) // 2) * ((block.width + 1) // 2)
-                width = pooled.tile(block.inputs, 8)
-                blocks = -(-squares // 128)
-                pooled._input_gradient[(jobs * blocks, block.inputs // width)](
-                    self.params[:, block.offset :], self.errors[at], self.winners[at], self.errors[at - 1], *when,
-                    total, batch, *_shape(block), width, 128, blocks, num_warps=4,
-                )  # fmt: skip
+                self._input_gradient(at, when)
+        if self.beside is not None:
+            torch.cuda.current_stream().wait_stream(self.beside)
         pooled._update[(jobs, -(-self.convolved // 256))](
             self.params, self.parts, work.lr, *when, total, self.convolved,
-            self.convolved, self.groups, 256, num_warps=4,
+            self.convolved, max(self.groups), 256, num_warps=4,
         )  # fmt: skip
+
+    def _side(self) -> AbstractContextManager[object]:
+        if self.beside is None:
+            return nullcontext()
+        self.beside.wait_stream(torch.cuda.current_stream())
+        return torch.cuda.stream(self.beside)
+
+    def _weight_gradient(self, at: int, when: tuple[Tensor, Tensor, int]) -> None:
+        block, groups, (jobs, _, batch) = self.model.blocks[at], self.groups[at], self.work.index.shape
+        width = pooled.tile(block.outputs, 4 if block.size <= 5 else 2)
+        pooled._weight_gradient[(jobs * groups, block.inputs * (block.outputs // width))](
+            self.flow[at], self.errors[at], self.winners[at], self.parts[:, block.offset :], *when, self.convolved,
+            batch, *_shape(block), width, 128, groups, max(self.groups), num_warps=4,
+        )  # fmt: skip
+
+    def _input_gradient(self, at: int, when: tuple[Tensor, Tensor, int]) -> None:
+        block, (jobs, _, batch) = self.model.blocks[at], self.work.index.shape
+        squares = batch * ((block.height + 1) // 2) * ((block.width + 1) // 2)
+        width, span = pooled.tile(block.inputs, 4), 128 * _windows(block)
+        blocks = -(-squares // span)
+        pooled._input_gradient[(jobs * blocks, block.inputs // width)](
+            self.params[:, block.offset :], self.errors[at], self.winners[at], self.errors[at - 1], *when,
+            self.model.parameters, batch, *_shape(block), width, span, blocks, num_warps=4,
+        )  # fmt: skip
+
+
+def _groups(block: Block, batch: int) -> int:
+    """In how many parts a weight gradient is summed; it depends on the shapes alone."""
+    rows, columns = block.pooled
+    return max(1, min(MOST_GROUPS, batch * rows * columns // WINDOWS_A_PROGRAM))
 
 
 def _shape(block: Block) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ class Perceptron:
 
 @triton.jit
 def _train(
-    params, stored, labels, index, steps, rates, augment_keys, dropout_keys, factor, offset, losses,
+    weights, stored, labels, index, steps, rates, augment_keys, dropout_keys, factor, offset, losses,
     most,
     BATCH: tl.constexpr, FEATURES: tl.constexpr, HIDDEN: tl.constexpr, CLASSES: tl.constexpr,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, CROP: tl.constexpr, FLIP: tl.constexpr,
@@ -51,7 +51,7 @@ def _train(
     BIAS_2: tl.constexpr = WEIGHT_2 + HIDDEN * CLASSES
     MOVES: tl.constexpr = CROP > 0 or FLIP
     job = tl.program_id(0).to(tl.int64)
-    params += job * (BIAS_2 + CLASSES)
+    weights += job * (BIAS_2 + CLASSES)
     index += job * most * BATCH
     last = tl.load(steps + job).to(tl.int32)
     if last <= 0:
@@ -63,11 +63,11 @@ def _train(
     unit = tl.arange(0, UNITS)
     name = tl.arange(0, NAMES)
     column = tl.arange(0, BLOCK)
-    bias_1 = tl.load(params + BIAS_1 + unit, mask=unit < HIDDEN, other=0.0)
-    bias_2 = tl.load(params + BIAS_2 + name, mask=name < CLASSES, other=0.0)
+    bias_1 = tl.load(weights + BIAS_1 + unit, mask=unit < HIDDEN, other=0.0)
+    bias_2 = tl.load(weights + BIAS_2 + name, mask=name < CLASSES, other=0.0)
     place_2 = WEIGHT_2 + name[:, None] * HIDDEN + unit[None, :]
     real_2 = (name < CLASSES)[:, None] & (unit < HIDDEN)[None, :]
-    weight_2 = tl.load(params + place_2, mask=real_2, other=0.0)
+    weight_2 = tl.load(weights + place_2, mask=real_2, other=0.0)
 
     loss = 0.0
     sample = tl.load(index + slot, mask=slot < BATCH, other=-1)
@@ -85,7 +85,7 @@ def _train(
             HEIGHT, WIDTH, FEATURES, CHANNELS, MOVES,
         )  # fmt: skip
         place = unit[:, None] * FEATURES + feature[None, :]
-        weight = tl.load(params + place, mask=(unit < HIDDEN)[:, None] & real[None, :], other=0.0)
+        weight = tl.load(weights + place, mask=(unit < HIDDEN)[:, None] & real[None, :], other=0.0)
         ahead = tl.dot(x, tl.trans(weight), ahead, input_precision=PRECISION)
 
     for step in range(last):
@@ -140,9 +140,9 @@ def _train(
             )  # fmt: skip
             place = unit[:, None] * FEATURES + feature[None, :]
             here = (unit < HIDDEN)[:, None] & real[None, :]
-            weight = tl.load(params + place, mask=here, other=0.0)
+            weight = tl.load(weights + place, mask=here, other=0.0)
             weight -= tl.dot(scaled, x, input_precision=PRECISION)
-            tl.store(params + place, weight, mask=here)
+            tl.store(weights + place, weight, mask=here)
             ahead = tl.dot(next_x, tl.trans(weight), ahead, input_precision=PRECISION)
         # The next pass may read a weight in another thread than the one that wrote it.
         tl.debug_barrier()
@@ -151,9 +151,9 @@ def _train(
         right = next_right
         mirrored = next_mirrored
 
-    tl.store(params + BIAS_1 + unit, bias_1, mask=unit < HIDDEN)
-    tl.store(params + BIAS_2 + name, bias_2, mask=name < CLASSES)
-    tl.store(params + place_2, weight_2, mask=real_2)
+    tl.store(weights + BIAS_1 + unit, bias_1, mask=unit < HIDDEN)
+    tl.store(weights + BIAS_2 + name, bias_2, mask=name < CLASSES)
+    tl.store(weights + place_2, weight_2, mask=real_2)
     tl.store(losses + job, loss)
 
 
@@ -164,7 +164,7 @@ def perceptron_steps(
     precision: Precision = "ieee",
     block: int = 64,
     warps: int = 4,
-    stages: int = 2,
+    stages: int = 3,
 ) -> Tensor:
     """Makes all steps of `work` in one launch; changes `params` (float32 [J, P]) in place.
 

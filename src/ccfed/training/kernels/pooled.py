@@ -50,7 +50,7 @@ def _active(steps, cursor, ahead, job):
 
 @triton.jit
 def _forward(
-    x, params, out, winner, steps, cursor, ahead, params_stride,
+    x, weights, out, winner, steps, cursor, ahead, params_stride,
     BATCH: tl.constexpr, IN: tl.constexpr, OUT: tl.constexpr, SIDE: tl.constexpr,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
@@ -69,8 +69,8 @@ def _forward(
     row = cell // COLUMNS
     column = cell % COLUMNS
     start = x + job * (BATCH * IN * HEIGHT * WIDTH) + image * (IN * HEIGHT * WIDTH) + row * (2 * WIDTH) + column * 2
-    kernels = params + job * params_stride + first * (IN * SIZE * SIZE)
-    biases = params + job * params_stride + OUT * IN * SIZE * SIZE + first
+    kernels = weights + job * params_stride + first * (IN * SIZE * SIZE)
+    biases = weights + job * params_stride + OUT * IN * SIZE * SIZE + first
     sums = ()
     for channel in tl.static_range(TILE):
         bias = tl.load(biases + channel) + tl.zeros([BLOCK], tl.float32)
@@ -104,6 +104,7 @@ def _weight_gradient(
     x, error, winner, parts, steps, cursor, ahead, parts_stride,
     BATCH: tl.constexpr, IN: tl.constexpr, OUT: tl.constexpr, SIDE: tl.constexpr,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, GROUPS: tl.constexpr,
+    MOST_GROUPS: tl.constexpr,
 ):  # fmt: skip
     SIZE: tl.constexpr = SIDE - 1
     TAPS: tl.constexpr = SIZE * SIZE
@@ -152,7 +153,7 @@ def _weight_gradient(
                     grown = grown + (total,)
             grown = grown + (sums[channel * (TAPS + 1) + TAPS] + tl.where(which == SHUT, 0.0, value),)
         sums = grown
-    parts += tl.program_id(0).to(tl.int64) * parts_stride
+    parts += (job * MOST_GROUPS + group) * parts_stride
     for channel in tl.static_range(TILE):
         for tap in tl.static_range(TAPS):
             place = ((first + channel) * IN + channel_in) * TAPS + tap
@@ -164,7 +165,7 @@ def _weight_gradient(
 
 @triton.jit
 def _input_gradient(
-    params, error, winner, out, steps, cursor, ahead, params_stride,
+    weights, error, winner, out, steps, cursor, ahead, params_stride,
     BATCH: tl.constexpr, IN: tl.constexpr, OUT: tl.constexpr, SIDE: tl.constexpr,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
@@ -185,7 +186,7 @@ def _input_gradient(
     image = safe // (DOWN * ACROSS)
     row = (safe % (DOWN * ACROSS)) // ACROSS
     column = safe % ACROSS
-    kernels = params + job * params_stride + first * TAPS
+    kernels = weights + job * params_stride + first * TAPS
     error += job * (BATCH * OUT * ROWS * COLUMNS)
     winner += job * (BATCH * OUT * ROWS * COLUMNS)
     corner = image * (OUT * ROWS * COLUMNS) + (row - SIZE // 2) * COLUMNS + column - SIZE // 2
@@ -226,7 +227,7 @@ def _input_gradient(
 
 @triton.jit
 def _update(
-    params, parts, rates, steps, cursor, ahead, params_stride, parts_stride,
+    weights, parts, rates, steps, cursor, ahead, params_stride, parts_stride,
     COUNT: tl.constexpr, GROUPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     job = tl.program_id(0).to(tl.int64)
@@ -236,8 +237,8 @@ def _update(
     gradient = tl.zeros([BLOCK], tl.float32)
     for group in range(GROUPS):
         gradient += tl.load(parts + (job * GROUPS + group) * parts_stride + here, mask=here < COUNT, other=0.0)
-    old = tl.load(params + job * params_stride + here, mask=here < COUNT, other=0.0)
-    tl.store(params + job * params_stride + here, old - tl.load(rates + job) * gradient, mask=here < COUNT)
+    old = tl.load(weights + job * params_stride + here, mask=here < COUNT, other=0.0)
+    tl.store(weights + job * params_stride + here, old - tl.load(rates + job) * gradient, mask=here < COUNT)
 
 
 def tile(channels: int, most: int) -> int:
