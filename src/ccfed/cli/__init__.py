@@ -1,10 +1,12 @@
 """The command line: `ccfed run`, `ccfed compare` and the rest. Results go to stdout, all else to stderr."""
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
 from ccfed.cli.failures import Failure
+from ccfed.cli.terminal import tell
 
 # Each command is a module with `main(arguments) -> exit code`; it is imported when called, so that help comes at once.
 COMMANDS = {
@@ -36,16 +38,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         near = difflib.get_close_matches(command, COMMANDS, 1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
-        print(f"ccfed: {command!r} is no command{hint}; there are {', '.join(COMMANDS)}", file=sys.stderr)
+        tell(f"ccfed: {command!r} is no command{hint}; there are {', '.join(COMMANDS)}")
         return 2
     try:
-        return int(importlib.import_module(COMMANDS[command][0]).main(words))
+        try:
+            return int(importlib.import_module(COMMANDS[command][0]).main(words))
+        finally:
+            sys.stdout.flush()
     except Failure as failure:
-        print(f"ccfed {command}: {failure}", file=sys.stderr)
+        tell(f"ccfed {command}: {failure}")
         return failure.code
     except KeyboardInterrupt:
-        print(f"ccfed {command}: interrupted", file=sys.stderr)
+        tell(f"ccfed {command}: interrupted")
         return 130
+    except BrokenPipeError:
+        # Whoever reads stdout, such as `head`, has seen enough: end as a program does that this signal ends.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return 141
 
 
 def _help() -> str:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ccfed.cli.failures import Failure, bad_input, disk_trouble
+from ccfed.cli.options import read_options
 from ccfed.data import status
 from ccfed.data.originals import ORIGINALS, Original
 from ccfed.data.sources import places
@@ -123,7 +124,7 @@ def main(arguments: Sequence[str], originals: Mapping[str, Original] = ORIGINALS
 
 
 def _parse(kind: type[T], arguments: list[str], word: str) -> T:
-    return tyro.cli(kind, args=arguments, prog=f"ccfed data {word}")
+    return read_options(kind, arguments, f"ccfed data {word}")
 
 
 def _list(options: ListOptions, originals: Mapping[str, Original]) -> int:
@@ -177,7 +178,7 @@ def _show(words: list[str]) -> int:
         if options.config:
             configured = Settings.from_toml(options.config)
             default = ShowOptions(**{name: getattr(configured, name) for name in shared})
-            options = tyro.cli(ShowOptions, args=words, default=default)
+            options = read_options(ShowOptions, words, "ccfed data show", default)
         if options.out and options.out.suffix not in PICTURES:
             raise ValueError(f"--out is {str(options.out)!r}, but its name must end in {', '.join(PICTURES)}")
         settings = Settings(**{name: getattr(options, name) for name in shared})

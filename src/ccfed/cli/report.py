@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from ccfed.cli.failures import bad_input, disk_trouble
+from ccfed.cli.options import read_options
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class ReportOptions:
     Its path is the last line on stdout.
     """
 
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR...")]
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR...")] = ()
     """Folders of runs, or folders with runs inside, as `ccfed compare` leaves them."""
     out: Path = Path("report.html")
     """File to write; in a folder that exists, report.html inside it."""
@@ -26,7 +27,7 @@ class ReportOptions:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs `ccfed report ARGUMENTS`."""
-    options = tyro.cli(ReportOptions, args=list(arguments), prog="ccfed report")
+    options = read_options(ReportOptions, arguments, "ccfed report")
     from ccfed.report import write_report
 
     with bad_input(), disk_trouble():

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from ccfed.cli.failures import Failure, bad_input, disk_trouble
-from ccfed.cli.run import say
+from ccfed.cli.options import read_options
+from ccfed.cli.terminal import tell
 from ccfed.simulation.settings import DEVICES, known
 from ccfed.training.choose import ENGINES
 from ccfed.training.engine import Precision
@@ -73,7 +74,7 @@ class ReproduceOptions:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs `ccfed reproduce ARGUMENTS`."""
-    options = tyro.cli(ReproduceOptions, args=list(arguments), prog="ccfed reproduce")
+    options = read_options(ReproduceOptions, arguments, "ccfed reproduce")
     from ccfed.paper.campaign import Deadline, Machine
     from ccfed.paper.catalogue import PLANS, chosen
     from ccfed.paper.plan import Cut
@@ -108,7 +109,7 @@ def main(arguments: Sequence[str]) -> int:
             print(options.report)
     left = len(store.missing(cells))
     if left and not options.draw_only:
-        say(f"{left} of {len(cells)} runs are left: the same call goes on with them")
+        tell(f"{left} of {len(cells)} runs are left: the same call goes on with them")
     return code
 
 
@@ -173,7 +174,7 @@ def _run(
             load=lambda name: data.load(name, options.data_dir),
             deadline=deadline,
             observers=[ShowProgress()],
-            say=say,
+            say=tell,
             at_once=options.at_once,
         )
     except ValueError as trouble:
@@ -201,7 +202,7 @@ def stopped_by_signals(deadline: "Deadline") -> Iterator[list[int]]:
             raise KeyboardInterrupt
         caught.append(number)
         deadline.asked = True
-        say("stopping at the end of this round, to go on from there later (once more: at once)")
+        tell("stopping at the end of this round, to go on from there later (once more: at once)")
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

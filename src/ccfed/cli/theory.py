@@ -4,9 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import tyro
-
 from ccfed.cli.failures import bad_input
+from ccfed.cli.options import read_options
 from ccfed.paper.bound import Problem, corollary_rate, largest_rate, rounds_needed, theorem_1
 
 
@@ -41,7 +40,7 @@ class TheoryOptions:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs `ccfed theory ARGUMENTS`."""
-    o = tyro.cli(TheoryOptions, args=list(arguments), prog="ccfed theory")
+    o = read_options(TheoryOptions, arguments, "ccfed theory")
     with bad_input():
         problem = Problem(o.N, o.K, o.T, o.r, o.W, o.L, o.sigma_l, o.sigma_g, o.gap)
         most = largest_rate(problem)

@@ -2,18 +2,16 @@
 
 import sys
 import time
-from collections.abc import Callable
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
-from rich.text import Text
 
 from ccfed.simulation.loop import Simulation
 from ccfed.simulation.running import RoundRecord, Running
 
 LINES = 10  # plain lines in a whole run
-WIDE = 76  # columns from which the terminal also shows who trained
+BAR = 8  # columns of the bar at least
 
 
 class ShowProgress:
@@ -31,25 +29,27 @@ class ShowProgress:
         self._rounds = max(r.experiment.rounds for r in simulation.running)
         if self.console.is_terminal:
             self._bar = Progress(
-                TextColumn("round {task.completed:.0f}/{task.total:.0f}", table_column=Column(no_wrap=True)),
-                BarColumn(bar_width=max(8, min(32, self.console.width // 5))),
+                TextColumn("{task.fields[counted]}", table_column=Column(no_wrap=True)),
+                BarColumn(bar_width=self._bar_width),
                 TextColumn("{task.description}", table_column=Column(no_wrap=True, ratio=1, overflow="ellipsis")),
-                TimeLeft(self._time_left),
+                TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True, justify="right")),
                 console=self.console,
                 expand=True,
             )
             self._bar.start()
-            self._bar.add_task("starting", total=self._rounds, completed=self._from)
+            counted = self._counted(self._from)
+            self._bar.add_task("starting", total=self._rounds, completed=self._from, counted=counted, left="")
 
     def on_round(self, simulation: Simulation, played: list[tuple[Running, RoundRecord]]) -> None:
         """Moves the bar on, or prints a line every tenth of the way."""
         done = played[0][1].round + 1
         if self._bar is not None:
-            text = state_of(played, short=self.console.width < WIDE)
-            self._bar.update(self._bar.task_ids[0], completed=done, description=text)
+            counted, left = self._counted(done), self._time(done)
+            room = self.console.width - len(counted) - self._bar_width - len(left) - 3
+            text = state_of(played, room)
+            self._bar.update(self._bar.task_ids[0], completed=done, description=text, counted=counted, left=left)
         elif done == self._rounds or done % max(1, self._rounds // LINES) == 0:
-            left = f", {self._time_left(done)} left" if done < self._rounds else ""
-            print(f"round {done}/{self._rounds}: {state_of(played)}{left}", file=sys.stderr, flush=True)
+            print(f"{self._counted(done)}: {state_of(played)}, {self._time(done)}", file=sys.stderr, flush=True)
 
     def on_end(self, simulation: Simulation) -> None:
         """Leaves the bar as it stands."""
@@ -57,36 +57,37 @@ class ShowProgress:
             self._bar.stop()
             self._bar = None
 
-    def _time_left(self, done: int) -> str:
+    @property
+    def _bar_width(self) -> int:
+        return max(BAR, min(32, (self.console.width - 72) // 2))
+
+    def _counted(self, done: int) -> str:
+        return f"round {done}/{self._rounds}"
+
+    def _time(self, done: int) -> str:
         took = time.perf_counter() - self._began
-        if done <= self._from:
-            return "…"
-        return in_time(took / (done - self._from) * (self._rounds - done) if done < self._rounds else took)
+        if done >= self._rounds:
+            return f"took {in_time(took)}"
+        return f"{in_time(took / (done - self._from) * (self._rounds - done))} left"
 
 
-class TimeLeft(ProgressColumn):
-    """The time left, or in the end the time that it took."""
-
-    def __init__(self, time_at: Callable[[int], str]) -> None:
-        super().__init__(Column(no_wrap=True, justify="right"))
-        self._time_at = time_at
-
-    def render(self, task: Task) -> Text:
-        """Such as '12 s left'."""
-        return Text(f"{self._time_at(int(task.completed))} {'took' if task.finished else 'left'}")
-
-
-def state_of(played: list[tuple[Running, RoundRecord]], short: bool = False) -> str:
-    """The accuracy after a round and, unless `short`, who trained: of one federation, or over all of them."""
+def state_of(played: list[tuple[Running, RoundRecord]], room: int | None = None) -> str:
+    """The accuracy after a round and who trained, of one federation or over all of them; in as many words as have
+    `room` (columns)."""
     records = [record for _, record in played]
-    if len(played) == 1:
-        text = f"accuracy {records[0].accuracy:.1f} %"
+    who = f"{sum(r.trained for r in records)} trained, {sum(r.estimated for r in records)} estimated"
+    if len(records) == 1:
+        accuracy = f"{records[0].accuracy:.1f} %"
+        forms = [f"accuracy {accuracy}, {who}", f"{accuracy}, {who}", accuracy]
     else:
         worst, best = min(r.accuracy for r in records), max(r.accuracy for r in records)
-        text = f"{len(played)} federations, accuracy {worst:.1f} to {best:.1f} %"
-    if short:
-        return text
-    return f"{text}, {sum(r.trained for r in records)} trained, {sum(r.estimated for r in records)} estimated"
+        forms = [
+            f"{len(records)} federations, accuracy {worst:.1f} to {best:.1f} %, {who}",
+            f"{len(records)} runs, {worst:.1f}–{best:.1f} %, {who}",
+            f"{worst:.1f}–{best:.1f} %, {who}",
+            f"{worst:.1f}–{best:.1f} %",
+        ]
+    return next((form for form in forms if room is None or len(form) <= room), forms[-1])
 
 
 def in_time(seconds: float) -> str:

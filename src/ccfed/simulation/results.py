@@ -125,18 +125,36 @@ class Runs:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of equal keys; `str(table)` is its plain text, `rows` its values as they are."""
+    """Rows of equal keys; `str(table)` is its plain text, `text(width)` fits it to a terminal, `rows` has its values as
+    they are."""
 
     rows: list[dict[str, Any]]
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, width: int | None = None) -> str:
+        """The table as plain text; where it is wider than `width`, its columns go on below, after the first one."""
         if not self.rows:
             return ""
-        head = list(self.rows[0])
-        body = [[str(row[name]) for name in head] for row in self.rows]
-        widths = [max(len(cell) for cell in column) for column in zip(head, *body, strict=True)]
-        lines = [head, ["-" * width for width in widths], *body]
-        return "\n".join(_line(cells, widths) for cells in lines)
+        first, *others = self.rows[0]
+        parts: list[list[str]] = [[first]]
+        for name in others:
+            if width is not None and len(parts[-1]) > 1 and self._width([*parts[-1], name]) > width:
+                parts.append([first])
+            parts[-1].append(name)
+        return "\n\n".join(self._block(names) for names in parts)
+
+    def _widths(self, names: Sequence[str]) -> list[int]:
+        return [max(len(name), *(len(str(row[name])) for row in self.rows)) for name in names]
+
+    def _width(self, names: Sequence[str]) -> int:
+        return sum(self._widths(names)) + 2 * (len(names) - 1)
+
+    def _block(self, names: Sequence[str]) -> str:
+        widths = self._widths(names)
+        body = [[str(row[name]) for name in names] for row in self.rows]
+        return "\n".join(_line(cells, widths) for cells in (names, ["-" * width for width in widths], *body))
 
     def markdown(self) -> str:
         """The table as Markdown."""
@@ -145,7 +163,7 @@ class Table:
         return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
-def _line(cells: list[str], widths: list[int]) -> str:
+def _line(cells: Sequence[str], widths: list[int]) -> str:
     first = cells[0].ljust(widths[0])
     return "  ".join([first, *(cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))]).rstrip()
 
