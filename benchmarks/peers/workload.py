@@ -7,7 +7,6 @@ each round and ends with `Stopwatch.report`, which prints the one JSON line that
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import time
 from dataclasses import dataclass, field, fields
@@ -69,32 +68,8 @@ class Arrays(NamedTuple):
 
 @lru_cache(maxsize=1)
 def load(name: str, data_dir: str) -> Arrays:
-    """The original files of Fashion-MNIST (idx, gzipped) or CIFAR-10 (binary version) below `data_dir`."""
-    if name == "fmnist-mlp":
-        return Arrays(
-            _idx(data_dir, "train-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28),
-            _idx(data_dir, "train-labels-idx1-ubyte.gz", 8).astype(np.int64),
-            _idx(data_dir, "t10k-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28),
-            _idx(data_dir, "t10k-labels-idx1-ubyte.gz", 8).astype(np.int64),
-        )
-    return Arrays(*_cifar(data_dir, "data_batch_*.bin"), *_cifar(data_dir, "test_batch.bin"))
-
-
-def _idx(data_dir: str, name: str, header: int) -> np.ndarray:
-    path = _found(data_dir, name)[0]
-    return np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8, offset=header).copy()
-
-
-def _cifar(data_dir: str, pattern: str) -> tuple[np.ndarray, np.ndarray]:
-    records = np.concatenate([np.fromfile(p, np.uint8) for p in _found(data_dir, pattern)]).reshape(-1, 3073)
-    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].astype(np.int64)
-
-
-def _found(data_dir: str, pattern: str) -> list[Path]:
-    paths = sorted(Path(data_dir).rglob(pattern))
-    if not paths:
-        raise SystemExit(f"--data-dir {data_dir} holds no {pattern}")
-    return paths
+    """The arrays that `run.py` left in `data_dir`, one .npy file each."""
+    return Arrays(*(np.load(Path(data_dir) / name / f"{part}.npy") for part in Arrays._fields))
 
 
 @lru_cache(maxsize=1)
