@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import inspect
 import itertools
+import shutil
 import textwrap
 import types
 from collections.abc import Sequence
@@ -22,8 +23,22 @@ def read_options(kind: type[T], arguments: Sequence[str], program: str, default:
     """
     told = _told(kind)
     begin = None if default is None else _copied(default, told)
-    flags = (tyro.conf.FlagCreatePairsOff,)
-    return cast(T, _copied(tyro.cli(told, args=list(arguments), prog=program, default=begin, config=flags), kind))
+    found = tyro.cli(
+        told,
+        args=list(arguments),
+        prog=program,
+        default=begin,
+        description=_wrapped(inspect.getdoc(kind) or ""),
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    return cast(T, _copied(found, kind))
+
+
+def _wrapped(words: str) -> str:
+    """Paragraphs in lines that fit the terminal; indented, since tyro joins lines that begin with a letter."""
+    width = max(min(shutil.get_terminal_size().columns, 100), 20)
+    fill = textwrap.TextWrapper(width, initial_indent=" ", subsequent_indent=" ", break_on_hyphens=False).fill
+    return "\n\n".join(fill(" ".join(each.split())) for each in words.split("\n\n"))
 
 
 def _told(kind: type[Any]) -> type[Any]:
