@@ -29,6 +29,7 @@ ORDER = {
 }
 
 PANEL = (3.6, 2.9)  # inches
+ENTRY = 1.95  # inches that an entry of a legend takes
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,10 @@ def dress(axes: Axes) -> None:
     axes.tick_params(labelsize="small")
 
 
-def legend_below(figure: Figure, handles: list[Any], columns: int = 4) -> None:
-    """One legend for all axes, below them."""
+def legend_below(figure: Figure, handles: list[Any]) -> None:
+    """One legend for all axes, below them, in as many columns as there is room for."""
     if handles:
-        columns = min(columns, len(handles))
+        columns = min(len(handles), max(2, int(figure.get_figwidth() / ENTRY)))
         figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize="small")
 
 

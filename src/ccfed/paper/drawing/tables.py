@@ -18,7 +18,7 @@ WIDTH = 0.5  # of a column, over which the methods' markers are spread
 def draw_table(plan: Plan, store: "Store") -> Figure:
     """One panel a page of the table."""
     pages = by_labels(plan.entries, plan.pages)
-    figure, grid = panels(len(pages), most=3, size=(4.6, 3.4))
+    figure, grid = panels(len(pages), most=3, size=(4.6 if len(pages) > 1 else 6.2, 3.4))
     for axes, (page, entries) in zip(grid, pages.items(), strict=True):
         columns, methods = values_of(entries, plan.columns), values_of(entries, plan.rows)
         at = np.arange(len(columns), dtype=np.float64)
