@@ -165,7 +165,7 @@ def test_a_million_clients_run_from_the_command_line_in_bounded_memory(tmp_path:
         check=True,
         env={"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"},
     )
-    assert "20.0 MB in host memory, 45.3 MB in memory-mapped files" in made.stderr
+    assert "20.0 MB in memory, 45.3 MB in memory-mapped files" in made.stderr
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["rounds"] == 12
     with np.load(tmp_path / "run" / "participation.npz") as who:

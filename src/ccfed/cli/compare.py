@@ -8,6 +8,7 @@ import tyro
 
 from ccfed.cli.failures import Failure, disk_trouble
 from ccfed.cli.run import Output, parse, simulate_into
+from ccfed.cli.terminal import show
 from ccfed.simulation.settings import Settings
 
 METHODS = ("fedavg", "cc-fedavg", "strategy-1", "strategy-2")
@@ -23,6 +24,8 @@ class CompareOptions:
     """Methods to compare, separated by spaces."""
     seeds: tuple[int, ...] = (0,)
     """Seeds, separated by spaces; each makes its own split, initial model and draws."""
+    ray: str | None = None
+    """Address of a Ray cluster (HOST:PORT, or auto for this machine's) over which the federations are spread."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,11 +34,13 @@ def main(arguments: Sequence[str]) -> int:
     for name, values in (("--methods", options.methods), ("--seeds", options.seeds)):
         if not values or len(set(values)) < len(values):
             raise Failure(f"{name} is {' '.join(map(str, values)) or 'empty'}, but it must list different values")
-    runs, base = simulate_into(options.settings, options.methods, options.seeds, options.output, flat=False)
+    runs, base = simulate_into(
+        options.settings, options.methods, options.seeds, options.output, flat=False, ray=options.ray
+    )
     table = runs.table()
     with disk_trouble():
         (base / "table.md").write_text(table.markdown() + "\n")
         runs.plot("accuracy", str(base / "accuracy.png"))
-    print(table)
+    show(table)
     print(base)
     return 0

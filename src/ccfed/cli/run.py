@@ -2,9 +2,9 @@
 
 import datetime
 import json
-import sys
 import tomllib
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import tyro
 
 from ccfed.cli.failures import Failure, bad_input, disk_trouble
+from ccfed.cli.options import read_options
+from ccfed.cli.terminal import show, tell
 from ccfed.files.whole import write_whole
 from ccfed.simulation.settings import Settings
 
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(RunOptions, arguments, "ccfed run", "experiment.toml")
     s = options.settings
     runs, base = simulate_into(s, (s.method,), (s.seed,), options.output, flat=True)
-    print(runs.table())
+    show(runs.table())
     print(base)
     return 0
 
@@ -69,7 +71,7 @@ def parse(kind: type[T], arguments: Sequence[str], program: str, file: str, **li
             others = {name: _list_in(config, name, lists[name]) for name in lists}
     others = {name: value for name, value in others.items() if value is not None}
     default = kind(settings=defaults, output=Output(), **others)  # type: ignore[call-arg]
-    return tyro.cli(kind, args=list(arguments), prog=program, default=default)
+    return read_options(kind, arguments, program, default)
 
 
 def _path_after(option: str, arguments: Sequence[str]) -> Path | None:
@@ -88,24 +90,26 @@ def _list_in(config: Path, name: str, item: type) -> tuple[object, ...] | None:
     return None if value is None else tuple(value)
 
 
-def say(sentence: str) -> None:
-    """Prints to stderr."""
-    print(sentence, file=sys.stderr, flush=True)
-
-
 def simulate_into(
-    settings: Settings, methods: tuple[str, ...], seeds: tuple[int, ...], output: Output, flat: bool
+    settings: Settings,
+    methods: tuple[str, ...],
+    seeds: tuple[int, ...],
+    output: Output,
+    flat: bool,
+    ray: str | None = None,
 ) -> tuple["Runs", Path]:
     """Simulates and leaves the results in a folder: itself a run's folder if `flat`, else with one inside for each
-    run."""
+    run. With `ray` the work is done on the Ray cluster at that address."""
     from ccfed.cli.stopping import Stopping
     from ccfed.simulation import Diverged, Observer, experiments_of, run
     from ccfed.simulation.checkpoint import Refused
     from ccfed.simulation.checkpoints import Checkpoints
+    from ccfed.simulation.elsewhere import run_elsewhere
     from ccfed.simulation.folder import RunFolders, holds_a_run
     from ccfed.simulation.memory import STORED, space_for
     from ccfed.simulation.progress import ShowProgress
     from ccfed.simulation.simulate import find_device, run_folder_name
+    from ccfed.simulation.spread import Lost, NoCluster
 
     what = methods[0] if flat else "compare"
     base = output.out or Path("runs") / f"{datetime.datetime.now():%Y-%m-%d-%H%M%S}-{what}"
@@ -116,11 +120,13 @@ def simulate_into(
             raise Failure(
                 f"--out is {str(base)!r}, which is not empty: choose another folder, or --resume the run in it"
             )
+    if ray and output.tensorboard:
+        raise Failure("--tensorboard cannot be used with --ray: make it from the folders of finished runs")
     if not output.checkpoint_every >= 0:
         raise Failure(f"--checkpoint-every is {output.checkpoint_every:g}, but it must be at least 0")
     with bad_input():
         settings.check()
-        device = find_device(settings.device)
+        device = find_device("cpu" if ray else settings.device)  # a cluster's workers have devices of their own
         experiments = experiments_of(settings, methods, seeds)
         for experiment in experiments:
             experiment.make_network()
@@ -131,27 +137,33 @@ def simulate_into(
 
         with bad_input():
             watchers.append(TensorBoard(folders))
-    advice = f"the last good state is in {base}, and --resume goes on from there"
-    with disk_trouble(advice), Stopping() as stopping:
+    advice = f"what is finished is in {base}" if ray else f"the last good state is in {base}"
+    advice += ", and --resume goes on from there"
+    with disk_trouble(advice), ExitStack() as entered:
         if not flat:
             lists = f"methods = {json.dumps(methods)}\nseeds = {json.dumps(seeds)}\n"
             write_whole(base / "compare.toml", (settings.to_toml() + lists).encode())
-        saves = Checkpoints(folders, resume=output.resume, seconds=output.checkpoint_every, say=say)
         try:
+            if ray:
+                return run_elsewhere(experiments, folders, settings, ray, resume=output.resume, say=tell), base
+            stopping = entered.enter_context(Stopping())
+            saves = Checkpoints(folders, resume=output.resume, seconds=output.checkpoint_every, say=tell)
             runs = run(
                 experiments,
                 device=settings.device,
                 engine=settings.engine,
                 precision=settings.precision,
                 observers=[saves, *watchers, stopping],
-                space=space_for(experiments, settings.history_memory, device, base, say),
+                space=space_for(experiments, settings.history_memory, device, base, tell),
                 store_dtype=STORED[settings.history_dtype],
-                say=say,
+                say=tell,
             )
-        except Refused as trouble:
+        except (Refused, NoCluster) as trouble:
             raise Failure(str(trouble)) from trouble
+        except Lost as trouble:
+            raise Failure(f"{trouble}; {advice}", 1) from trouble
         except Diverged as trouble:
-            raise Failure(f"{trouble}; the last good state is in {base}", 1) from trouble
+            raise Failure(f"{trouble}; {advice.partition(',')[0]}", 1) from trouble
     if stopping.code is not None and not all(len(run.records) == settings.rounds for run in runs.all):
         raise Failure(f"interrupted; {advice}", stopping.code)
     return runs, base

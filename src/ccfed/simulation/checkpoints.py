@@ -49,7 +49,7 @@ class Checkpoints:
             identities = Identities()
             for running in simulation.running:
                 folder = self.folders[running.experiment.name, running.experiment.seed] / FOLDER
-                locks.enter_context(_locked(folder))
+                locks.enter_context(locked(folder))
                 checkpoint = self._checkpoints[id(running)] = Checkpoint(folder, identities.of(running))
                 if self.resume and checkpoint.restore(running, self.say) is not None:
                     self._saved[id(running)] = running.state.round
@@ -85,7 +85,8 @@ class Checkpoints:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
+    """Makes `folder` and holds it against other processes; Refused if one holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         lock = FileLock(folder / "lock", blocking=False).acquire()

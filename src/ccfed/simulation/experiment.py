@@ -64,7 +64,7 @@ class Experiment:
         classes = len(dataset.classes)
         network = build(self.model, dataset.sample_shape, classes, self.seed)
         dtype = next(iter(network.views(network.flat()).values())).dtype
-        check_fit(network, dataset.inputs.prepare(dataset.train_x[:2].cpu(), dtype), classes)
+        check_fit(network, dataset.inputs.prepare(dataset.examples().cpu(), dtype), classes)
         return network
 
     def weight_of_each(self) -> Tensor | None:

@@ -51,11 +51,10 @@ def stored_as(experiment: Experiment) -> torch.dtype:
 
 def _places(expected: float, space: Space, device: torch.device) -> str:
     """Such as '40.0 GB: 11.2 GB in memory, 28.8 GB in memory-mapped files in runs/x'."""
-    rooms = {
-        "in memory" if device.type == "cpu" else "on the device": space.device_bytes,
-        "in host memory": space.host_bytes,
-        f"in memory-mapped files in {space.folder}": float("inf"),
-    }
+    rooms = {"on the device": space.device_bytes, "in host memory": space.host_bytes}
+    if device.type == "cpu":
+        rooms = {"in memory": space.device_bytes + space.host_bytes}
+    rooms[f"in memory-mapped files in {space.folder}"] = float("inf")
     parts, left = [], expected
     for place, room in rooms.items():
         if taken := min(left, room):

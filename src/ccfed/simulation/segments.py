@@ -16,8 +16,8 @@ from torch import Tensor
 from ccfed import files
 from ccfed.algorithm import History
 
-PIECE_BYTES = 128 * 2**20
-"""At most about this much goes into one file, so that writing and reading take little memory."""
+PIECE_BYTES = 32 * 2**20
+"""At most about this much goes into one file, so that writing and reading take little memory (a few times as much)."""
 SMALL_BYTES = 32 * 2**20
 """Pasts that take less than this are written anew each time: then two checkpoints share no file."""
 
