@@ -50,6 +50,14 @@ def test_text_is_learned_with_an_embedding(engine: str) -> None:
         assert run.accuracy[0, -1] > 90
 
 
+def test_token_ids_beyond_the_embedding_are_refused_before_training() -> None:
+    tokens, topics = texts(60, 0)
+    tokens[17, 4] = 100
+    made = data.from_arrays(tokens, topics, tokens[:9], topics[:9])
+    with pytest.raises(ValueError, match=r"--model .* does not take samples of shape .*: index out of range"):
+        ccfed.simulate(made.split(data.iid(), 3), methods.fedavg(), model=lambda shape, n: MeanOfWords(100, n))
+
+
 def test_a_table_with_words_as_labels_is_learned() -> None:
     random = np.random.default_rng(0)
     rows = random.normal(size=(500, 4)) * [1, 10, 100, 1000] + [0, 5, 50, 500]

@@ -33,6 +33,14 @@ class Dataset:
         """The shape of one sample, such as (1, 28, 28)."""
         return tuple(self.train_x.shape[1:])
 
+    def examples(self) -> Tensor:
+        """Samples to try a model on, as stored: the first two, or those with the lowest and highest of token ids."""
+        if self.train_x.dtype != torch.int64:
+            return self.train_x[:2]
+        samples = torch.cat([self.train_x, self.test_x])
+        ids = samples.flatten(1)
+        return samples[[int(ids.amin(1).argmin()), int(ids.amax(1).argmax())]]
+
     def split(self, how: "Split", clients: int, seed: int = 0) -> "Federation":
         """Deals the training samples to `clients` clients: `data.load("digits").split(data.mixed(iid=0.0), 8)`."""
         return Federation(self, how(self.train_y, clients, seed), how.name)
