@@ -35,6 +35,8 @@ def distances(simulation: Simulation, running: Running, extra: dict[str, Any]) -
     estimates = {name: rule.estimate(view) for name, rule in RULES.items()}
 
     def compare(trained: Trained) -> None:
+        if not bool(torch.isfinite(trained.moves).all()):
+            return  # a run that is about to diverge has nothing to compare with
         extra.setdefault("client", int(client))
         extra.setdefault("round", []).append(view.round)
         extra.setdefault("skips", []).append(skips)

@@ -28,7 +28,8 @@ The second line goes on where it was stopped (Ctrl-C, SIGTERM, or `--limit MINUT
 `--settings`, such as `data=cifar10` and `data=fmnist`, may share a folder and a GPU."""
 
 
-ABOUT_CLAIMS = """In our words. Those on the tables and on `r-W` were checked against the paper's own numbers, which bear them out.
+ABOUT_CLAIMS = """\
+In our words. Those on the tables and on `r-W` were checked against the paper's own numbers, which bear them out.
 `distance`, `nova` and `convergence` are figures without numbers: there the claim is how we read the figure."""
 
 
