@@ -41,6 +41,7 @@ def curves(runs: Iterable[Curve], column: str = "accuracy") -> "Figure":
 
     figure = Figure(figsize=(6.4, 4.0), dpi=150, layout="constrained")
     axes = figure.add_subplot()
+    several = False
     for i, seeds in enumerate(runs):
         values = seeds.column(column)
         rounds = np.arange(1, values.shape[1] + 1)
@@ -48,6 +49,7 @@ def curves(runs: Iterable[Curve], column: str = "accuracy") -> "Figure":
         colour, dash = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
         axes.plot(rounds, mean, color=colour, linestyle=dash, linewidth=1.6, label=seeds.name)
         if len(values) > 1:
+            several = True
             deviation = values.std(0, ddof=1)
             axes.fill_between(rounds, mean - deviation, mean + deviation, color=colour, alpha=0.15, linewidth=0)
     axes.set_xlabel("round")
@@ -55,5 +57,6 @@ def curves(runs: Iterable[Curve], column: str = "accuracy") -> "Figure":
     axes.grid(alpha=0.3, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.01)
-    axes.legend(frameon=False, fontsize="small")
+    title = "mean ± standard deviation of seeds" if several else None
+    axes.legend(frameon=False, fontsize="small", title=title, title_fontsize="small", alignment="left")
     return figure

@@ -137,13 +137,19 @@ class Table:
         """The table as plain text; where it is wider than `width`, its columns go on below, after the first one."""
         if not self.rows:
             return ""
+        parts = self._parts(width)
+        if width is not None and len(parts) > 1:  # as many blocks as it needs, of much the same width
+            parts = next(even for room in range(width + 1) if len(even := self._parts(room)) == len(parts))
+        return "\n\n".join(self._block(names) for names in parts)
+
+    def _parts(self, width: int | None) -> list[list[str]]:
         first, *others = self.rows[0]
         parts: list[list[str]] = [[first]]
         for name in others:
             if width is not None and len(parts[-1]) > 1 and self._width([*parts[-1], name]) > width:
                 parts.append([first])
             parts[-1].append(name)
-        return "\n\n".join(self._block(names) for names in parts)
+        return parts
 
     def _widths(self, names: Sequence[str]) -> list[int]:
         return [max(len(name), *(len(str(row[name])) for row in self.rows)) for name in names]
