@@ -117,6 +117,7 @@ def test_check_tells_what_is_damaged_and_goes_on(small_fashion, small_cifar, cac
         (["get", "fmnst"], "NAME is 'fmnst'; did you mean 'fmnist'?"),
         (["check", "cifar"], "NAME is 'cifar'; did you mean 'cifar10'?"),
         (["check", "fmnist", "--data-dir", "/nowhere"], "--data-dir /nowhere is no folder"),
+        (["get", "cifar10", "--mirror", "localhost/x"], "--mirror is 'localhost/x', but it must begin with http://"),
         (["fetch"], "'fetch' is no word of it: say list, get, check or show"),
         (["show", "--clients", "0"], "--clients is 0"),
         (["show", "--split", "shard"], "--split is 'shard'; did you mean 'shards'?"),

@@ -138,6 +138,8 @@ def _get(options: GetOptions, originals: Mapping[str, Original]) -> int:
     if not options.names:
         raise Failure(f"get needs at least one NAME: {', '.join(originals)}")
     if options.mirror:
+        if not options.mirror.startswith(("http://", "https://")):
+            raise Failure(f"--mirror is {options.mirror!r}, but it must begin with http:// or https://")
         originals = {name: original.mirrored(options.mirror) for name, original in originals.items()}
     _refuse_bad_input(options.names, options.data_dir, originals)
     rows = []
