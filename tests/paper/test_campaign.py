@@ -110,9 +110,12 @@ def test_a_deadline_that_has_come_starts_nothing(cells: list[Cell], load: Load, 
 
 def test_a_run_that_diverges_is_written_down_and_the_others_go_on(load: Load, empty: Store) -> None:
     bad, good = Cell(replace(TINY, lr=1e30)), Cell(TINY)
-    late = Cell(replace(TINY, lr=60.0), "distance")  # diverges when it is watched already
+    late = Cell(replace(TINY, lr=300.0), "distance")  # diverges when it is watched already
     assert run_missing([bad, good, late], empty, MACHINE, load=load, say=silent, at_once=3)
-    assert empty.get(late) is not None
+    watched = empty.get(late)
+    assert watched is not None
+    assert "round 4" in (watched.diverged or "")
+    assert watched.extra["round"] == [1, 2, 3]
     diverged, fine = empty.get(bad), empty.get(good)
     assert diverged is not None
     assert fine is not None

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from ccfed.paper.published import Published
 from ccfed.simulation.settings import Settings
@@ -159,16 +159,9 @@ def values_of(entries: Sequence[Entry], label: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(entry.label(label) for entry in entries))
 
 
-@overload
-def by_labels(entries: Sequence[Entry], names: Sequence[str]) -> dict[str, list[Entry]]: ...
-@overload
-def by_labels(
-    entries: Sequence[Entry], names: Sequence[str], joined: Literal[False]
-) -> dict[tuple[str, ...], list[Entry]]: ...
-def by_labels(entries: Sequence[Entry], names: Sequence[str], joined: bool = True) -> Any:
-    """The entries sorted into pages by the values of these labels; the values are one text if `joined`."""
-    pages: dict[Any, list[Entry]] = {}
+def by_labels(entries: Sequence[Entry], names: Sequence[str]) -> dict[str, list[Entry]]:
+    """The entries sorted into pages by the values of these labels, such as 'CIFAR-10, Strategy 1'."""
+    pages: dict[str, list[Entry]] = {}
     for entry in entries:
-        values = tuple(entry.label(name) for name in names)
-        pages.setdefault(", ".join(values) if joined else values, []).append(entry)
+        pages.setdefault(", ".join(entry.label(name) for name in names), []).append(entry)
     return pages

@@ -16,14 +16,14 @@ def draw_heat_maps(plan: Plan, store: "Store") -> Figure:
     data, methods = values_of(plan.entries, "data"), values_of(plan.entries, "method")
     figure = Figure(figsize=(3.5 * len(methods) + 0.9, 3.2 * len(data)), dpi=200, layout="constrained")
     grid = figure.subplots(len(data), len(methods), squeeze=False)
-    pages = by_labels(plan.entries, ("data", "method"), joined=False)
+    pages = by_labels(plan.entries, ("data", "method"))
     for row, name in enumerate(data):
         ours = {e: store.mean(e) for e in plan.entries if e.label("data") == name}
         known = [v for v in ours.values() if not np.isnan(v)]
         known += [e.paper.accuracy for e in ours if e.paper]
         low, high = min(known), max(known)
         for axes, method in zip(grid[row], methods, strict=True):
-            entries = pages[name, method]
+            entries = pages[f"{name}, {method}"]
             rs, ws = values_of(entries, "r"), values_of(entries, "W")
             field = np.full((len(rs), len(ws)), np.nan)
             for e in entries:
