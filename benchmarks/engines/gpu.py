@@ -1,6 +1,8 @@
 """Checks every way of training on a GPU against float64 on the processor, and measures each of them.
 
-    python benchmarks/engines/gpu.py check                 errors of the moves, for every path and precision
+    python benchmarks/engines/gpu.py check [NAME ...]      errors of the moves, for every path and precision
+    python benchmarks/engines/gpu.py convolutions          errors of the convolution kernels, shape by shape
+    python benchmarks/engines/gpu.py sweep                 the perceptron's kernel in many shapes
     python benchmarks/engines/gpu.py rounds [NAME ...]     client-steps a second of whole rounds
     python benchmarks/engines/gpu.py kernels [NAME ...]    where a step's time goes, kernel by kernel
 
@@ -95,7 +97,7 @@ def check(names: list[str]) -> None:
     works = {"mlp": (mlp, (1, 28, 28), GREY, 32), "cnn": (cnn, (3, 32, 32), COLOUR, 64)}
     works |= {"own": (own, (3, 32, 32), COLOUR, 16), "resnet": (small_resnet, (3, 32, 32), COLOUR, 16)}
     for name, (maker, shape, inputs, batch) in works.items():
-        if names and name not in names:
+        if names and not {name, f"{name}-together"} & set(names):
             continue
         dataset = made_up(shape, inputs, 700)
         exact = task_of(maker, dataset, torch.device("cpu"), torch.float64, batch)
@@ -107,6 +109,8 @@ def check(names: list[str]) -> None:
             task = task_of(maker, dataset, GPU, torch.float32, batch)
             jobs = uneven_jobs(models.to(GPU), batch)
             for label in ("one-by-one", "together", "tf32x3", "vmap", "streams"):
+                if f"{name}-together" in names and (label, precision) != ("together", "float32"):
+                    continue
                 if label == "tf32x3" and (precision != "float32" or name not in ("mlp", "cnn")):
                     continue
                 try:

@@ -4,7 +4,7 @@ import copy
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ccfed.training import batches, kernels
 from ccfed.training.anymodule import AnyModule
@@ -13,6 +13,7 @@ from ccfed.training.engine import Jobs, Precision, Task
 from ccfed.training.multiplying import multiplying
 from ccfed.training.recording import Recorded
 from ccfed.training.stepping import at_work, inputs_of
+from ccfed.training.trying import agrees
 
 # A graph for fewer jobs is recorded for at least so many steps; fewer go along in a larger one.
 WORTH_RECORDING = 20
@@ -55,13 +56,15 @@ class CapturedModule(AnyModule):
 
     name = "vmap over the module, as CUDA graphs"
 
-    def __init__(self, task: Task, precision: Precision) -> None:
+    def __init__(self, task: Task, precision: Precision, stacked: bool = True) -> None:
         module = copy.deepcopy(task.network.module)
-        if kernels.available(task.device) and task.dtype == torch.float32:
+        has_convolutions = any(type(part) is nn.Conv2d for part in module.modules())
+        stacked = stacked and has_convolutions and task.dtype == torch.float32 and kernels.available(task.device)
+        if stacked:
             # The caller's module keeps its own convolutions.
             module = kernels.stack_convolutions(module, "ieee" if precision == "float32" else "tf32")
         super().__init__(replace(task, network=replace(task.network, module=module)))
-        self.precision = precision
+        self.precision, self.stacked = precision, stacked
         self.room: Room | None = None
         self.graphs: dict[int, Recorded] = {}
 
@@ -127,6 +130,14 @@ class CapturedModule(AnyModule):
         """Drops the graphs and their memory."""
         self.graphs.clear()
         self.room = None
+
+
+def captured(task: Task, precision: Precision) -> CapturedModule:
+    """The recorded stepper, with the kernels for convolutions if they prove right for this network."""
+    stepper = CapturedModule(task, precision)
+    if stepper.stacked and not agrees(task, stepper, AnyModule(task), precision):
+        return CapturedModule(task, precision, stacked=False)
+    return stepper
 
 
 def rounded(many: int) -> int:

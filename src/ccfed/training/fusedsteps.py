@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from ccfed.training import kernels
+from ccfed.training.anymodule import AnyModule
 from ccfed.training.batches import BatchPlan
 from ccfed.training.captured import CapturedModule
 from ccfed.training.engine import Jobs, Precision, Task
+from ccfed.training.trying import agrees, scores_agree
 
 if TYPE_CHECKING:
     from ccfed.training.kernels import Fused
@@ -20,8 +22,8 @@ class FusedSteps(CapturedModule):
 
     name = "fused kernels"
 
-    def __init__(self, task: Task, precision: Precision, fused: "Fused") -> None:
-        super().__init__(task, precision)
+    def __init__(self, task: Task, precision: Precision, fused: "Fused", stacked: bool = True) -> None:
+        super().__init__(task, precision, stacked)
         self.fused = fused
 
     def advance(self, params: Tensor, jobs: Jobs, dealt: BatchPlan) -> Tensor:
@@ -40,11 +42,18 @@ class FusedSteps(CapturedModule):
 
 
 def fused_steps(task: Task, precision: Precision) -> FusedSteps | None:
-    """The fused stepper for the task's network, where there is one."""
+    """The fused stepper for the task's network, where there is one and it proves right."""
     fits = task.dtype == torch.float32 and task.train_x.dtype in (torch.uint8, torch.float32)
     if not fits or not kernels.available(task.device):
         return None
     # As good as float32 within a few units of the last place, and on the matrix units.
     products: Products = "tf32x3" if precision == "float32" else "tf32"
     fused = kernels.fuse(task.network.module, task.sample_shape, task.batch_size, products)
-    return None if fused is None else FusedSteps(task, precision, fused)
+    if fused is None:
+        return None
+    stepper, reference = FusedSteps(task, precision, fused), AnyModule(task)
+    if not agrees(task, stepper, reference, precision):
+        return None
+    if stepper.stacked and not scores_agree(task, stepper, reference):
+        return FusedSteps(task, precision, fused, stacked=False)
+    return stepper

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ccfed.training import batches
 from ccfed.training.anymodule import AnyModule
-from ccfed.training.captured import CapturedModule
+from ccfed.training.captured import captured
 from ccfed.training.chain import Chain
 from ccfed.training.engine import Jobs, Precision, Task, Trained
 from ccfed.training.fusedsteps import fused_steps
@@ -124,7 +124,7 @@ def make_stepper(task: Task, precision: Precision = "float32") -> Stepper:
     have them, else vmap recorded as CUDA graphs.
     """
     if task.device.type == "cuda":
-        return fused_steps(task, precision) or CapturedModule(task, precision)
+        return fused_steps(task, precision) or captured(task, precision)
     layers = chain_of(task.network.module)
     if layers is not None and task.device.type == "cpu" and _fits(task, layers):
         return Chain(task, layers)

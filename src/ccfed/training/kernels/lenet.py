@@ -16,6 +16,9 @@ from ccfed.training.recording import Recorded
 WINDOWS_A_PROGRAM = 1600
 MOST_GROUPS = 8
 
+# From so many jobs on, the shape of a program is chosen for its own speed.
+MANY_JOBS = 32
+
 
 @dataclass(frozen=True)
 class Block:
@@ -205,7 +208,9 @@ class Stepper:
     def _input_gradient(self, at: int, when: tuple[Tensor, Tensor, int]) -> None:
         block, (jobs, _, batch) = self.model.blocks[at], self.work.index.shape
         squares = batch * ((block.height + 1) // 2) * ((block.width + 1) // 2)
-        width, span = pooled.tile(block.inputs, 4), 128 * _windows(block)
+        # Many jobs fill a GPU in any shape; few are done sooner by more and larger programs. The sums are the same.
+        many = jobs >= MANY_JOBS
+        width, span = pooled.tile(block.inputs, 8 if many else 4), 128 * (1 if many else _windows(block))
         blocks = -(-squares // span)
         pooled._input_gradient[(jobs * blocks, block.inputs // width)](
             self.params[:, block.offset :], self.errors[at], self.winners[at], self.errors[at - 1], *when,
