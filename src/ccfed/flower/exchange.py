@@ -21,8 +21,8 @@ FIRST_PAUSE, LONGEST_PAUSE, LOOK_EVERY = 0.02, 1.0, 1.0
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait: `answers` seconds for a client's answer, `absent` seconds for a client that is not connected;
-    and how `often` a client is asked the same at most."""
+    """How long to wait: `answers` seconds for a client's answer, `absent` seconds for a client that is not connected,
+    from the moment at which that is known; and how `often` a client is asked the same at most."""
 
     answers: float = 3600.0
     absent: float = 60.0
@@ -41,9 +41,11 @@ class Exchanged:
 
 @dataclass
 class _Client:
-    """Where a client was asked last, how often, and its last error."""
+    """Where a client was asked last, how often, its last error, and since when it is known to be `gone` (seconds since
+    the exchange began)."""
 
     asked_at: Place | None = None
+    gone: float = 0.0
     times: int = 0
     trouble: str = "it is not connected"
     failed: bool = False
@@ -75,7 +77,7 @@ def exchange(
             looked = now
         _send(grid, devices, {client: clients[client] for client in left}, contents, message_type, patience, group)
         whose = {id: client for client in left for id in clients[client].open}
-        if not whose and not devices.asking and now >= patience.absent:
+        if not whose and not devices.asking and all(now - clients[each].gone >= patience.absent for each in left):
             break
         heard = list(grid.pull_messages(list(whose))) if whose else []
         for reply in heard:
@@ -91,7 +93,9 @@ def exchange(
             if reply.error.code in ASK_AGAIN and state.times < patience.often:
                 log(INFO, "client %d is asked again: %s", client, state.trouble)
                 state.asked_at = None
-            elif reply.error.code != ErrorCode.NODE_UNAVAILABLE:
+            elif reply.error.code == ErrorCode.NODE_UNAVAILABLE:
+                state.gone = now
+            else:
                 state.failed = True
         pause = FIRST_PAUSE if heard else min(LONGEST_PAUSE, pause * 1.5)
         if len(replies) < len(clients):

@@ -2,11 +2,13 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from filelock import FileLock, Timeout
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
@@ -25,6 +27,25 @@ if TYPE_CHECKING:
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 CONNECT_EVERY = 0.5
+LOCK, LOCK_SECONDS = ".lock", 60.0
+
+
+@contextmanager
+def alone_in(folder: Path | None) -> Iterator[None]:
+    """While the block runs, no other process writes the run in `folder`; one that is about to end is waited for."""
+    if folder is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=LOCK_SECONDS)
+    except Timeout:
+        raise RuntimeError(f"the run in {folder} is still being written by another process") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class Loop:
@@ -47,7 +68,7 @@ class Loop:
         self.result = Result(arrays=arrays)
         if folder is not None and resume:
             self._go_on(folder)
-        elif folder is not None and folder.exists() and any(folder.iterdir()):
+        elif folder is not None and folder.exists() and any(path.name != LOCK for path in folder.iterdir()):
             raise ValueError(f"folder is {str(folder)!r}, which is not empty: choose another, or resume the run in it")
         elif resume:
             raise ValueError("resume needs the folder of the run that is to go on")

@@ -21,7 +21,7 @@ from ccfed.flower.arrays import Refused
 from ccfed.flower.course import Course, Plan
 from ccfed.flower.exchange import Patience
 from ccfed.flower.journal import Journal
-from ccfed.flower.loop import EvaluateFn, Loop
+from ccfed.flower.loop import EvaluateFn, Loop, alone_in
 from ccfed.flower.metrics import Metrics, mean_metrics
 from ccfed.flower.wire import KEY
 
@@ -200,10 +200,11 @@ class CCFedAvg(FedAvg):
         )
         place = None if folder is None else Path(folder).expanduser()
         patience = replace(self.patience, answers=timeout)
-        loop = Loop(self, grid, initial_arrays, plan, patience, place, resume)
-        self.course, self.journal, self._arrays = loop.course, loop.journal, loop.arrays
-        self.summary()
-        return loop.run(train_config or ConfigRecord(), evaluate_config or ConfigRecord(), evaluate_fn)
+        with alone_in(place):
+            loop = Loop(self, grid, initial_arrays, plan, patience, place, resume)
+            self.course, self.journal, self._arrays = loop.course, loop.journal, loop.arrays
+            self.summary()
+            return loop.run(train_config or ConfigRecord(), evaluate_config or ConfigRecord(), evaluate_fn)
 
     def _course(self) -> Course:
         if self.course is None:
