@@ -5,14 +5,20 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ccfed import data
 from ccfed.cli import main
 from ccfed.files import load
-from ccfed.simulation import spread
+from ccfed.paper.campaign import Machine, run_missing
+from ccfed.paper.elsewhere import run_missing_elsewhere
+from ccfed.paper.plan import Cell
+from ccfed.paper.store import Store
+from ccfed.simulation import Settings, spread
 from ccfed.simulation.checkpoint import STATE
 from ccfed.simulation.spread import Lost, NoCluster, connected
 
@@ -129,6 +135,28 @@ def test_a_comparison_on_a_cluster_is_the_same_as_here_though_a_worker_is_killed
     assert "1 of 6 federations on" in again.err
     assert again.out == told.out
     assert run(state.parent.parent) == run(tmp_path / "here" / "fedopt-seed-1")
+
+
+def test_the_papers_runs_on_a_cluster_are_the_same_as_here_and_each_is_made_once(cluster: str, tmp_path: Path) -> None:
+    tiny = Settings(data="tiny", clients=4, rounds=5, steps=3, batch_size=8)
+    cells = [Cell(replace(tiny, method=name, seed=seed)) for name in ("cc-fedavg", "strategy-2") for seed in (0, 1)]
+    cells += [Cell(tiny, "distance")]
+    made = data.synthetic(120, 6, 3, test_samples=40)
+    machine = Machine("cpu", "together")
+    here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
+    run_missing(cells, here, machine, load=lambda name: made, say=print)
+    said: list[str] = []
+    for part in (cells[:2], cells, cells):  # the second call makes what the first one left, the third one nothing
+        run_missing_elsewhere(part, there, machine, cluster, load=lambda name: made, say=said.append)
+    assert [line for line in said if " at the same time" in line] == [
+        f"{left} runs on {cluster}, 2 groups at the same time" for left in (2, 3)
+    ]
+    assert len((tmp_path / "there" / "cells.jsonl").read_text().splitlines()) == len(cells)
+    for cell in cells:
+        one, other = here.get(cell), there.get(cell)
+        assert one is not None
+        assert other is not None
+        assert (one.accuracy, one.bytes_up, one.extra) == (other.accuracy, other.bytes_up, other.extra)
 
 
 def test_a_diverged_federation_is_told_in_one_sentence(

@@ -21,6 +21,7 @@ from ccfed.training.choose import ENGINES
 from ccfed.training.engine import Precision
 
 if TYPE_CHECKING:
+    from ccfed.data import Dataset
     from ccfed.paper.campaign import Deadline, Machine
     from ccfed.paper.plan import Cut, Plan
     from ccfed.paper.store import Store
@@ -62,6 +63,8 @@ class ReproduceOptions:
     """Stop after so many minutes, at the end of a round; the same call goes on from there."""
     at_once: int | None = None
     """Runs in a batch (default: as many as keep the machine busy and fit into its memory)."""
+    ray: str | None = None
+    """Address of a Ray cluster (HOST:PORT, or auto for this machine's) over which the runs are spread."""
     run_only: bool = False
     """Draw nothing: a later call with --draw-only does."""
     draw_only: bool = False
@@ -164,14 +167,22 @@ def _run(
 ) -> None:
     from ccfed import data
     from ccfed.paper.campaign import run_missing
+    from ccfed.paper.elsewhere import run_missing_elsewhere
     from ccfed.simulation.progress import ShowProgress
+    from ccfed.simulation.spread import Lost
+
+    def load(name: str) -> "Dataset":
+        return data.load(name, options.data_dir)
 
     try:
+        if options.ray is not None:
+            run_missing_elsewhere(cells, store, machine, options.ray, load=load, deadline=deadline, say=tell)
+            return
         run_missing(
             cells,
             store,
             machine,
-            load=lambda name: data.load(name, options.data_dir),
+            load=load,
             deadline=deadline,
             observers=[ShowProgress()],
             say=tell,
@@ -179,6 +190,8 @@ def _run(
         )
     except ValueError as trouble:
         raise Failure(str(trouble)) from trouble
+    except Lost as trouble:
+        raise Failure(str(trouble), 1) from trouble
 
 
 def _draw(plans: "Sequence[Plan]", cut: "Cut", store: "Store", out: Path) -> None:

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,7 @@ from ccfed.simulation.results import Run, Runs
 from ccfed.simulation.running import Running
 from ccfed.simulation.settings import Settings
 from ccfed.simulation.simulate import find_device, run
-from ccfed.simulation.spread import connected
-
-GROUPS_A_SLOT = 3
-"""About so many groups of federations for each place where one can run: small ones even out and lose little."""
+from ccfed.simulation.spread import connected, shared_out
 
 Finished = list[tuple[Run, dict[str, bytes]]]
 """The results of a group: each federation's Run, and the files of its folder."""
@@ -40,20 +37,21 @@ def run_elsewhere(
     The data are sent along. Each federation's folder is written here once, when it is finished; with `resume` those
     that have finished are not run again. `say` hears what is done.
     """
-    with ExitStack() as locks, connected(address, gpus=settings.device != "cpu") as cluster:
+    with ExitStack() as entered:
+        cluster = entered.enter_context(connected(address, gpus=settings.device != "cpu"))
         found: dict[int, Run] = {}
         identities = Identities()
         for i, e in enumerate(experiments):
             folder = folders[e.name, e.seed]
-            locks.enter_context(locked(folder / FOLDER))
+            entered.enter_context(locked(folder / FOLDER))
             if resume and (before := _finished(e, folder / FOLDER, settings, identities, say)):
                 found[i] = before
         left = [i for i in range(len(experiments)) if i not in found]
-        each = max(1, len(left) // (GROUPS_A_SLOT * cluster.slots))
-        groups = [left[begin : begin + each] for begin in range(0, len(left), each)]
+        groups = shared_out(left, cluster.slots)
         say(f"{len(left)} of {len(experiments)} federations on {address}, {cluster.slots} at the same time")
         pieces = [[experiments[i] for i in group] for group in groups]
-        for number, finished in cluster.spread(Work(settings), pieces, say):
+        coming = entered.enter_context(closing(cluster.spread(Work(settings), pieces, say)))
+        for number, finished in coming:
             for i, (result, content) in zip(groups[number], finished, strict=True):
                 _write(folders[result.name, result.seed], content)
                 found[i] = result

@@ -4,7 +4,7 @@ import importlib
 import socket
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ import ccfed
 T = TypeVar("T")
 R = TypeVar("R")
 
+GROUPS_A_SLOT = 3
 TRIES = 3
 """So often a piece is begun before it is given up: something in it may be what ends the workers."""
 
@@ -41,7 +42,7 @@ class Cluster:
 
     def spread(
         self, work: Callable[[T], R], pieces: Sequence[T], say: Callable[[str], None]
-    ) -> Iterator[tuple[int, R]]:
+    ) -> Generator[tuple[int, R]]:
         """Does `work(piece)` for each of `pieces`, each on one processor (and one GPU, if the cluster has some and
         they are wanted), and gives (number of the piece, result) as they come in.
 
@@ -95,6 +96,12 @@ def connected(address: str, gpus: bool = True) -> Iterator[Cluster]:
             yield Cluster(ray, address, gpus)
         finally:
             ray.shutdown()
+
+
+def shared_out(items: Sequence[T], slots: int) -> list[list[T]]:
+    """The items in groups, of which each slot gets about three: they even out, and little is lost with a worker."""
+    each = max(1, len(items) // (GROUPS_A_SLOT * slots))
+    return [list(items[begin : begin + each]) for begin in range(0, len(items), each)]
 
 
 def _knock(address: str) -> None:
