@@ -90,7 +90,11 @@ def test_a_table_that_was_not_run_says_so(empty: Store) -> None:
     assert text.count("not run yet") == 61
 
 
-@pytest.mark.parametrize("name", PLANS)
+QUICK = ("silo-cifar", "efficiency", "theory", "convergence")
+EVERY = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PLANS]
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_every_picture_is_drawn(name: str, as_published: Store, tmp_path: Path) -> None:
     paths = write(PLANS[name](), as_published, tmp_path)
     assert [path.name for path in paths] == [f"{name}{suffix}" for suffix in (".csv", ".md", ".png", ".pdf")]
@@ -98,7 +102,10 @@ def test_every_picture_is_drawn(name: str, as_published: Store, tmp_path: Path) 
     assert not blank(matplotlib.image.imread(tmp_path / f"{name}.png"))
 
 
-@pytest.mark.parametrize("name", ["silo-cifar", "r-W", "distance", "nova", "cost"])
+@pytest.mark.parametrize(
+    "name",
+    ["efficiency", *(pytest.param(n, marks=pytest.mark.slow) for n in ("silo-cifar", "r-W", "distance", "cost"))],
+)
 def test_what_is_not_run_is_drawn_differently(name: str, as_published: Store, empty: Store) -> None:
     full, bare = (picture(PLANS[name]().draw(PLANS[name](), store)) for store in (as_published, empty))
     assert not blank(bare)
