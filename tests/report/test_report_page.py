@@ -243,5 +243,6 @@ def test_many_runs_make_a_bounded_page(compared: Path, tmp_path: Path) -> None:
     data = json.loads(read(page).data)
     assert len(data["lines"]) == 120
     assert len(data["maps"]) == 48
+    assert all(shown["part"]["rows"] == len(shown["p"]) for shown in data["maps"]), "rows are the same clients"
     assert "The page has room for 48 runs." in page
     assert len(page) < 2 * MEGABYTE

@@ -8,9 +8,10 @@ import numpy as np
 
 from ccfed.report.lines import Line
 from ccfed.report.reading import FloatArray, FolderRun
-from ccfed.report.thinning import Held, TookPart, chosen_rounds, held, took_part
+from ccfed.report.thinning import ROWS, SPANS, Held, TookPart, chosen_rounds, held, took_part
 
 MAPS = 48  # runs whose maps are on the page
+FEW = 8  # more runs have coarser maps
 UNSELECTED = 255  # a map's byte where nobody was selected; else 0..254 for the share of the selected that trained
 
 
@@ -52,9 +53,10 @@ def _maps(lines: Sequence[Line]) -> tuple[list[dict[str, Any]], list[dict[str, A
     wanted += [(i, run) for i, line in enumerate(lines) for run in line.runs[1:]]
     tables: dict[str, tuple[int, dict[str, Any]]] = {}
     maps = []
+    rows, spans = (ROWS, SPANS) if len(wanted) <= FEW else (ROWS // 2, SPANS * 5 // 8)
     for i, run in sorted(wanted[:MAPS], key=lambda pair: pair[0]):
         told: dict[str, Any] = {"line": i, "seed": run.seed, "clients": run.clients}
-        holdings, part = held(run), took_part(run)
+        holdings, part = held(run, rows), took_part(run, rows, spans)
         if holdings is not None:
             table = _held(holdings)
             told["held"] = tables.setdefault(repr(table), (len(tables), table))[0]
@@ -65,11 +67,9 @@ def _maps(lines: Sequence[Line]) -> tuple[list[dict[str, Any]], list[dict[str, A
 
 
 def _held(holdings: Held) -> dict[str, Any]:
-    return {
-        "step": holdings.bins.step,
-        "classes": list(holdings.classes),
-        "counts": [[float(f"{count:.4g}") for count in row] for row in holdings.counts],
-    }
+    exact = holdings.bins.step == 1
+    counts = [[float(count if exact else f"{count:.3g}") for count in row] for row in holdings.counts]
+    return {"step": holdings.bins.step, "classes": list(holdings.classes), "counts": counts}
 
 
 def _part(part: TookPart) -> dict[str, Any]:

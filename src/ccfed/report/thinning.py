@@ -8,10 +8,9 @@ from numpy.typing import NDArray
 
 from ccfed.report.reading import FloatArray, FolderRun, read_participation
 
-POINTS = 60_000  # points of curves on a page, all together
+POINTS = 40_000  # points of curves on a page, all together
 FEWEST, MOST = 40, 500  # points of one curve
-MAP_ROWS, MAP_COLUMNS = 128, 256  # of the participation map
-HELD_ROWS, HELD_COLUMNS = 128, 128  # of who holds what
+ROWS, SPANS, CLASSES = 128, 256, 128  # of a map: bins of clients, spans of rounds, spans of classes
 
 
 def chosen_rounds(rounds: int, curves: int) -> NDArray[np.int64]:
@@ -64,7 +63,7 @@ class TookPart:
     trained: FloatArray
 
 
-def took_part(run: FolderRun, rows: int = MAP_ROWS, columns: int = MAP_COLUMNS) -> TookPart | None:
+def took_part(run: FolderRun, rows: int = ROWS, columns: int = SPANS) -> TookPart | None:
     """Who was selected and who trained when; None as long as the run has not left a whole participation.npz."""
     told, clients = read_participation(run), run.clients
     if not told or not clients:
@@ -101,7 +100,7 @@ class Held:
     classes: tuple[str, ...]
 
 
-def held(run: FolderRun, rows: int = HELD_ROWS, columns: int = HELD_COLUMNS) -> Held | None:
+def held(run: FolderRun, rows: int = ROWS, columns: int = CLASSES) -> Held | None:
     """Who holds what; None if the folder does not tell it."""
     counts = run.federation.get("counts")
     if counts is None or counts.ndim != 2 or not counts.size:
