@@ -35,7 +35,7 @@ class ReproduceOptions:
     again; a call that was stopped is gone on with by the same call.
     """
 
-    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME...")] = ()
     """Tables and figures by name (--list shows them), or tables, all, all-but-resnet."""
     list: bool = False
     """Only show names, number of runs, client-steps and estimated time on this machine."""
@@ -71,7 +71,7 @@ class ReproduceOptions:
     """Run nothing: draw from the runs that are finished."""
     report: Path | None = None
     """Also write what became of each of the paper's claims into this file, such as docs/results.md."""
-    note: str = ""
+    note: str | None = None
     """Words to keep beside each run, such as the commit, where the source is no checkout of git."""
 
 
