@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -177,6 +178,7 @@ def test_the_page_of_results(as_published: Store, empty: Store) -> None:
     page = report.report(as_published)
     assert "| `silo-cifar` | 60 | 60 | 0 | 0 |" in page
     assert "at most 1.15 points below" in page
+    assert re.search(r"none: made up: \d+ runs, [\d,]+ client-steps, .* client-steps a second\.", page)
     assert "Numbers that are off" not in page
     nothing = report.report(empty)
     assert "| `silo-cifar` | 60 | 0 | 0 | 60 |" in nothing

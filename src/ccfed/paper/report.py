@@ -8,6 +8,7 @@ from ccfed.paper.outputs import NOT_RUN, Verdict, cell_text, counts, provenance,
 from ccfed.paper.plan import Entry, Plan
 from ccfed.paper.published import reasons
 from ccfed.paper.store import Store
+from ccfed.simulation.progress import in_time
 
 HEAD = """# The paper's results, and ours
 
@@ -103,6 +104,13 @@ def _runs(plans: list[Plan], store: Store) -> list[str]:
         else:
             lines.append(f"- `{plan.name}`: computed on the spot, with nothing to train.")
     texts = ["\n".join(lines)]
+    for machine in sorted({str(run.made.get("machine", "unknown")) for run in store}):
+        made = [run for run in store if str(run.made.get("machine", "unknown")) == machine]
+        steps, seconds = sum(sum(run.client_steps) for run in made), sum(run.seconds for run in made)
+        texts.append(
+            f"{machine}: {len(made)} runs, {steps:,} client-steps, {in_time(seconds)} of rounds (tests of the global"
+            f" models included, start-up not): {steps / max(seconds, 1e-9):,.0f} client-steps a second."
+        )
     commands = sorted({str(run.made["command"]) for run in store if "command" in run.made})
     if commands:
         texts.append("Commands:\n\n" + "\n".join(f"    {command}" for command in commands))
