@@ -12,7 +12,7 @@ from ccfed.training.batches import BatchPlan
 from ccfed.training.engine import Jobs, Precision, Task
 from ccfed.training.multiplying import multiplying
 from ccfed.training.recording import Recorded
-from ccfed.training.stepping import at_work, inputs_of
+from ccfed.training.stepping import at_work, evaluate_in_pieces, inputs_of
 from ccfed.training.trying import agrees
 
 # A graph for fewer jobs is recorded for at least so many steps; fewer go along in a larger one.
@@ -58,8 +58,8 @@ class CapturedModule(AnyModule):
 
     def __init__(self, task: Task, precision: Precision, stacked: bool = True) -> None:
         module = copy.deepcopy(task.network.module)
-        has_convolutions = any(type(part) is nn.Conv2d for part in module.modules())
-        stacked = stacked and has_convolutions and task.dtype == torch.float32 and kernels.available(task.device)
+        self.convolves = any(type(part) is nn.Conv2d for part in module.modules())
+        stacked = stacked and self.convolves and task.dtype == torch.float32 and kernels.available(task.device)
         if stacked:
             # The caller's module keeps its own convolutions.
             module = kernels.stack_convolutions(module, "ieee" if precision == "float32" else "tf32")
@@ -122,9 +122,19 @@ class CapturedModule(AnyModule):
         room.cursor += 1
 
     def evaluate(self, models: Tensor) -> tuple[Tensor, Tensor]:
-        """Many models at once on pieces of the test samples."""
+        """Many models at once on pieces of the test samples; one by one where only the library's convolutions serve,
+        which are slow when stacked."""
         with multiplying(self.task.device, self.precision):
-            return super().evaluate(models)
+            if self.stacked or not self.convolves:
+                return super().evaluate(models)
+            self.module.eval()
+            views = self.task.network.views
+            return evaluate_in_pieces(
+                self.task,
+                models,
+                lambda some, x: torch.stack([self._scores(views(model), x) for model in some]),
+                self.values,
+            )
 
     def release(self) -> None:
         """Drops the graphs and their memory."""
@@ -133,10 +143,10 @@ class CapturedModule(AnyModule):
 
 
 def captured(task: Task, precision: Precision) -> CapturedModule:
-    """The recorded stepper, with the kernels for convolutions if they prove right for this network."""
+    """The recorded stepper, if its kernels for convolutions prove right for this network; else NotImplementedError."""
     stepper = CapturedModule(task, precision)
-    if stepper.stacked and not agrees(task, stepper, AnyModule(task), precision):
-        return CapturedModule(task, precision, stacked=False)
+    if stepper.stacked and not agrees(task, stepper, precision):
+        raise NotImplementedError("its convolutions cannot be stacked on this GPU: use --engine streams")
     return stepper
 
 

@@ -14,6 +14,9 @@ from ccfed.training.together import Together
 TRIAL_STEPS = 5
 TRIAL_JOBS = 16
 
+LARGE = 1_000_000
+"""With more parameters than this, clients are not stacked on a GPU unless that is asked for."""
+
 ENGINES = ("one-by-one", "together", "streams")
 """The engines by name; "streams" needs a GPU."""
 
@@ -42,8 +45,11 @@ def choose(task: Task, jobs: Jobs, wanted: str, say: Callable[[str], None], prec
     trial = _shortened(jobs)
     speeds: dict[str, float] = {}
     engines: dict[str, Engine] = {}
-    names = ENGINES[1:] if task.device.type == "cuda" else ENGINES[1:2]
-    for name in (*names, "one-by-one"):
+    names = ["together", "one-by-one"]
+    if task.device.type == "cuda":
+        # A step of a large network fills a GPU by itself: stacking cannot gain, and its kernels take minutes to compile.
+        names = ["streams", "one-by-one"] if task.network.size > LARGE else ["together", "streams", "one-by-one"]
+    for name in names:
         try:
             engine = make(task, name, precision)
         except ValueError as reason:

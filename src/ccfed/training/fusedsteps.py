@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from ccfed.training import kernels
-from ccfed.training.anymodule import AnyModule
 from ccfed.training.batches import BatchPlan
 from ccfed.training.captured import CapturedModule
 from ccfed.training.engine import Jobs, Precision, Task
@@ -51,9 +50,9 @@ def fused_steps(task: Task, precision: Precision) -> FusedSteps | None:
     fused = kernels.fuse(task.network.module, task.sample_shape, task.batch_size, products)
     if fused is None:
         return None
-    stepper, reference = FusedSteps(task, precision, fused), AnyModule(task)
-    if not agrees(task, stepper, reference, precision):
+    stepper = FusedSteps(task, precision, fused)
+    if not agrees(task, stepper, precision):
         return None
-    if stepper.stacked and not scores_agree(task, stepper, reference):
+    if stepper.stacked and not scores_agree(task, stepper):
         return FusedSteps(task, precision, fused, stacked=False)
     return stepper

@@ -1,61 +1,66 @@
-"""Kernels are tried before they are trusted: on two small jobs, beside PyTorch's own operations."""
+"""Kernels are tried before they are trusted: on two small jobs, beside the reference engine."""
+
+import copy
+from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from ccfed.algorithm import streams
 from ccfed.training import batches
 from ccfed.training.anymodule import AnyModule
 from ccfed.training.engine import Jobs, Precision, Task
 from ccfed.training.multiplying import multiplying
+from ccfed.training.one_by_one import OneByOne
 from ccfed.training.stepping import Stepper
 
 # Moves may differ by rounding, by TF32, and where a unit sits at the bend of its ReLU; a wrong kernel is wrong by more.
 TOLERANCE = 0.1
 
 
-def agrees(task: Task, stepper: Stepper, reference: Stepper, precision: Precision = "float32") -> bool:
-    """Whether `stepper` makes the same moves as `reference`, and runs at all: a compiler may be wrong for some shape.
+def agrees(task: Task, stepper: Stepper, precision: Precision = "float32") -> bool:
+    """Whether `stepper` makes the same moves as the reference, and runs at all: a compiler may be wrong for some shape.
 
     Two jobs make two steps and one, with a short batch among them, from the network's parameters and some noise.
     """
-    model = _somewhere(task)
-    nobody = torch.zeros(2, dtype=torch.int64)
+    model, none = _somewhere(task), torch.zeros(2, dtype=torch.int64)
     size = torch.tensor([task.batch_size + 1, task.batch_size]).clamp(max=len(task.members))
     rates = torch.full((2,), 0.05, dtype=torch.float64)
-    steps = torch.tensor([2, 1])
-    jobs = Jobs(model[None], nobody, nobody, size, torch.arange(2), nobody, steps, rates)
+    jobs = Jobs(model[None], none, none, size, torch.arange(2), none, torch.tensor([2, 1]), rates)
     dealt = batches.plan(task.members, jobs.offset, jobs.size, jobs.key, jobs.first, 2, task.batch_size)
-    moves = []
+    module = copy.deepcopy(task.network.module)
+    reference = OneByOne(replace(task, network=replace(task.network, module=module)), precision)
     try:
-        for each in (stepper, reference):
-            params = model.repeat(2, 1)
-            with multiplying(task.device, precision):
-                each.advance(params, jobs, dealt)
-            moves.append(params - model)
+        mine = model.repeat(2, 1)
+        with multiplying(task.device, precision):
+            stepper.advance(mine, jobs, dealt)
+        right = reference.train(jobs).moves
+        return bool((mine - model - right).norm() <= TOLERANCE * right.norm())
     except torch.OutOfMemoryError:
         return True  # says nothing about the kernel; training will cut its pieces
-    except Exception:  # whatever a compiler or a driver may raise: the reference does without the kernel
+    except Exception:  # whatever a compiler or a driver may raise: there are ways without the kernel
         return False
     finally:
         stepper.release()
-        reference.release()
-    mine, right = moves
-    return bool((mine - right).norm() <= TOLERANCE * right.norm())
 
 
-def scores_agree(task: Task, stepper: AnyModule, reference: AnyModule) -> bool:
-    """Whether both give a batch the same scores under two models: for kernels that are used in tests only."""
+def scores_agree(task: Task, stepper: AnyModule) -> bool:
+    """Whether `stepper` gives a batch the module's own scores under two models: for kernels that only test."""
     models = torch.stack([_somewhere(task), 1.1 * _somewhere(task)])
     x = task.inputs.prepare(task.train_x[: task.batch_size], task.dtype)
+    views = task.network.views
+    stepper.module.eval()
+    module = copy.deepcopy(task.network.module).eval()
     with torch.no_grad():
         try:
-            mine, right = (each.scores(task.network.views(models), x) for each in (stepper, reference))
+            mine = stepper.scores(views(models), x)
+            right = torch.stack([functional_call(module, views(model), (x,)) for model in models])
+            return bool((mine - right).norm() <= TOLERANCE * right.norm())
         except torch.OutOfMemoryError:
             return True
         except Exception:
             return False
-    return bool((mine - right).norm() <= TOLERANCE * right.norm())
 
 
 def _somewhere(task: Task) -> Tensor:
