@@ -18,7 +18,7 @@ from ccfed.algorithm.server import SERVERS
 
 BUDGETS = ("levels", "groups", "explicit", "energy")
 DEVICES = ("auto", "cpu", "cuda")
-ENGINES = ("auto", "one-by-one", "together")
+ENGINES = ("auto", "one-by-one", "together", "streams")
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -95,7 +95,8 @@ class Settings:
     device: str = "auto"
     """auto (a GPU where there is one), cpu or cuda."""
     engine: str = "auto"
-    """How clients are trained: one-by-one (the reference), together (all at once), or auto (measures and says)."""
+    """How clients are trained: one-by-one (the reference), together (all at once), streams (large models on a GPU), or
+    auto (measures and says)."""
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     """How exactly a GPU multiplies matrices: tf32 and bfloat16 are faster, with slightly different results."""
     history_memory: str = "auto"

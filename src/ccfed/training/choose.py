@@ -23,6 +23,8 @@ ENGINES = ("one-by-one", "together", "streams")
 
 def make(task: Task, name: str, precision: Precision = "float32") -> Engine:
     """The engine called `name`. Raises ValueError where it cannot train this network on this device."""
+    if name not in ENGINES:
+        raise ValueError(f"--engine is {name!r}, but it must be one of auto, {', '.join(ENGINES)}")
     if name == "one-by-one":
         return OneByOne(task, precision)
     if name == "streams" and task.device.type != "cuda":
@@ -47,7 +49,7 @@ def choose(task: Task, jobs: Jobs, wanted: str, say: Callable[[str], None], prec
     engines: dict[str, Engine] = {}
     names = ["together", "one-by-one"]
     if task.device.type == "cuda":
-        # A step of a large network fills a GPU by itself: stacking cannot gain, and its kernels take minutes to compile.
+        # A large network fills a GPU by itself: stacking cannot gain, and its kernels take minutes to compile.
         names = ["streams", "one-by-one"] if task.network.size > LARGE else ["together", "streams", "one-by-one"]
     for name in names:
         try:
