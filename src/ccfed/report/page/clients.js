@@ -150,7 +150,7 @@ function drawMap(plot, say, { label, rows, columns, step, shade, number, describ
     for (let r = 0; r < rows; r++) {
       for (let c = 0; c < columns; c++) {
         const strong = (shade(r, c) ?? 0) > 0.5 ? " on-full" : "";
-        drawn.append(text(across(c + 0.5), down(r + 0.5) + 4, number(r, c), "middle", { class: `axis${strong}` }));
+        drawn.append(text(across(c + 0.5), down(r + 0.5) + 4, number(r, c), "middle", { class: `axis count${strong}` }));
       }
     }
   }
@@ -198,14 +198,11 @@ function cellReader(drawn, say, { rows, columns, across, down, describe, wide, t
     hideTip();
     cursor.setAttribute("visibility", "hidden");
   };
-  drawn.addEventListener("pointermove", (event) => {
-    const box = drawn.getBoundingClientRect();
-    const [r, c] = [Math.floor(down.back(event.clientY - box.top)), Math.floor(across.back(event.clientX - box.left))];
-    if (r < 0 || c < 0 || r >= rows || c >= columns) return leave();
-    showAt(r, c, [event.clientX, event.clientY]);
-  });
-  drawn.addEventListener("pointerleave", leave);
-  drawn.addEventListener("blur", leave);
+  listen(drawn, (x, y, pointer) => {
+    const [r, c] = [Math.floor(down.back(y)), Math.floor(across.back(x))];
+    if (r < 0 || c < 0 || r >= rows || c >= columns) leave();
+    else showAt(r, c, pointer);
+  }, leave);
   drawn.addEventListener("keydown", (event) => {
     const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
     if (event.key === "Escape") return leave();

@@ -53,7 +53,7 @@ function curveFigure({ name, caption, column, x, cost = () => null, xName, xForm
     ? [["line", "round", ...spent(cost()), "seed", column], eachSeed()]
     : [["line", "round", ...spent(cost()), "seeds", `${column}_mean`, `${column}_low`, `${column}_high`], means()];
   const draw = (plot, say) => drawCurves(plot, say, series(), { caption, xName: xName(), xFormat, yName, yFormat, log: logarithmic() });
-  return figure(name, caption, draw, table);
+  return Object.assign(figure(name, caption, draw, table), { curves: true });
 }
 
 let plotNumber = 0;
@@ -65,7 +65,7 @@ function drawCurves(plot, say, series, { caption, xName, xFormat, yName, yFormat
   const drawn = picture(plot, width, height, label);
   const told = series.flatMap(({ points, seeds }) => [...points.map((p) => p.mean), ...seeds.flat()]);
   const usable = told.filter((value) => value !== null && (!log || value > 0));
-  if (!usable.length) return drawn.append(text(width / 2, height / 2, "nothing to draw yet", "middle", { class: "axis" }));
+  if (!usable.length) return drawn.append(text(width / 2, height / 2, "nothing to draw", "middle", { class: "axis" }));
 
   const bend = log ? (value) => Math.log10(Math.max(value, 1e-12)) : (value) => value;
   const xs = series.flatMap(({ points }) => points.map((p) => p.x));
@@ -149,12 +149,7 @@ function readable(drawn, say, series, { across, y, xName, xFormat, yFormat, heig
     hideTip();
     cursor.setAttribute("visibility", "hidden");
   };
-  drawn.addEventListener("pointermove", (event) => {
-    const box = drawn.getBoundingClientRect();
-    showAt(across.back(event.clientX - box.left), [event.clientX, event.clientY]);
-  });
-  drawn.addEventListener("pointerleave", leave);
-  drawn.addEventListener("blur", leave);
+  listen(drawn, (x, y, pointer) => showAt(across.back(x), pointer), leave);
   drawn.addEventListener("keydown", (event) => {
     const ends = { Home: 0, End: longest.length - 1 };
     const moves = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 };
@@ -174,13 +169,13 @@ function legend() {
   data.lines.forEach((line, i) => {
     const raise = (to) => () => {
       page.raised = to;
-      drawAll();
+      drawAll((each) => each.curves);
     };
     const toggle = () => {
       page.hidden.has(i) ? page.hidden.delete(i) : page.hidden.add(i);
       page.raised = null;
       for (const each of legends) each.children[i].setAttribute("aria-pressed", String(!page.hidden.has(i)));
-      drawAll();
+      drawAll((each) => each.curves);
     };
     const listen = { onclick: toggle, onpointerenter: raise(i), onpointerleave: raise(null) };
     const state = { "aria-pressed": String(!page.hidden.has(i)), title: "Show or hide this line" };

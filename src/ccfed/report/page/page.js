@@ -16,7 +16,7 @@ function learningCurves() {
   if (data.lines.some((line) => line.accuracy.length > 1)) {
     controls.push(choice("Band", BANDS, page.band, (value) => {
       page.band = value;
-      drawAll();
+      drawAll((each) => each.curves);
     }));
   }
   controls.push(html("label", { class: "choice" }, html("input", { type: "checkbox", onchange: (event) => {
@@ -60,7 +60,7 @@ function themes() {
     // As above.
   }
   put(["light", "dark"].includes(kept) ? kept : "system");
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll());
 }
 
 document.body.append(tip);

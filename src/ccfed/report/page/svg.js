@@ -152,8 +152,20 @@ function addKey(drawn) {
   drawn.setAttribute("viewBox", `0 0 ${width} ${y + 14}`);
 }
 
-function drawAll() {
-  for (const each of page.figures) each.draw();
+function drawAll(which = () => true) {
+  for (const each of page.figures.filter(which)) each.draw();
+}
+
+// What a figure tells where the pointer is: a mouse hovers, a finger taps, and what it tapped stays until it scrolls.
+function listen(drawn, at, leave) {
+  for (const kind of ["pointermove", "pointerdown"]) {
+    drawn.addEventListener(kind, (event) => {
+      const box = drawn.getBoundingClientRect();
+      at(event.clientX - box.left, event.clientY - box.top, [event.clientX, event.clientY]);
+    });
+  }
+  drawn.addEventListener("pointerleave", (event) => event.pointerType !== "touch" && leave());
+  drawn.addEventListener("blur", leave);
 }
 
 function picture(plot, width, height, label) {
