@@ -59,8 +59,8 @@ class Deployment:
         for process in reversed(self._all):
             self.kill(process)
 
-    def start_link(self) -> None:
-        """Starts the SuperLink and waits until it answers."""
+    def start_link(self, simulation: bool = False) -> None:
+        """Starts the SuperLink, or the one of Flower's simulation, and waits until it answers."""
         security = ["--insecure"]
         if self.secrets is not None:
             security = [
@@ -71,7 +71,7 @@ class Deployment:
             ]
         command = ["flower-superlink", *security, "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--database", str(self.folder / "link.db"), "--disable-runtime-dependency-installation"]
-        self.link = self._start(command, "link")
+        self.link = self._start([*command, *(["--simulation"] if simulation else [])], "link")
         self.wait_for(self._link_listens, "the SuperLink")
 
     def start_node(self, client: int, clients: int) -> None:

@@ -94,7 +94,7 @@ def exchange(
                 log(INFO, "client %d is asked again: %s", client, state.trouble)
                 state.asked_at = None
             elif reply.error.code == ErrorCode.NODE_UNAVAILABLE:
-                state.gone = now
+                state.gone, looked = now, -LOOK_EVERY  # it may have come back already
             else:
                 state.failed = True
         pause = FIRST_PAUSE if heard else min(LONGEST_PAUSE, pause * 1.5)
