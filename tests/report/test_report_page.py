@@ -207,6 +207,28 @@ def test_numbers_that_are_not_finite_do_no_harm(compared: Path) -> None:
     assert line["loss"][0][4] is None
 
 
+def test_runs_on_devices_may_not_measure_accuracy_nor_know_who_holds_what(compared: Path) -> None:
+    for seed in (0, 1):
+        run = compared / f"cc-fedavg-seed-{seed}"
+        header, *rows = (run / "rounds.csv").read_text().splitlines()
+        unknown = [",".join([row.split(",")[0], "nan", "nan", *row.split(",")[3:]]) for row in rows]
+        if seed == 0:
+            unknown[4] = rows[4]
+        (run / "rounds.csv").write_text("\n".join([header, *unknown]) + "\n")
+        told = arrays_of(run, "federation")
+        np.savez(run / "federation.npz", allow_pickle=False, p=told["p"], parameters=told["parameters"])
+        summary = json.loads((run / "summary.json").read_text()) | {"failed": 2, "refused": 0, "accuracy_last": None}
+        (run / "summary.json").write_text(json.dumps(summary))
+    known = float(rows_of(compared / "cc-fedavg-seed-0")[4]["accuracy"])
+    row = next(row for row in read(page_of(compared)).rows if row[0] == "cc-fedavg" and len(row) == 11)
+    assert row[1] == row[2] == f"{known:.1f} %"
+    assert row[5] == row[6] == "–"
+    reader = read(page_of(compared / "cc-fedavg-seed-1"))
+    assert "has played 12 rounds; its accuracy was not measured." in reader.text
+    assert "finished, 2 failed" in reader.text
+    assert "nan" not in reader.text
+
+
 def test_long_runs_of_many_clients_make_a_small_page(compared: Path) -> None:
     run = compared / "cc-fedavg-seed-0"
     rounds, clients = 20_000, 100_000

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccfed.records import COLUMNS
 from ccfed.report import FolderRun
 from ccfed.report.thinning import FEWEST, MOST, POINTS, Bins, chosen_rounds, held, took_part
-from ccfed.records import COLUMNS
 
 
 def a_run(folder: Path, clients: int, **federation: np.ndarray) -> FolderRun:

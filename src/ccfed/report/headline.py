@@ -58,6 +58,10 @@ def headline(lines: Sequence[Line]) -> Html:
         return join("No run has played a round yet.")
     thrifty = [line for line in ready if (line.mean("compute_saved") or 0) >= 0.005]
     best = max(thrifty or ready, key=_accuracy)
+    if not best.accuracies():
+        return join(
+            tag("strong", best.label), f" has played {_many(best.rounds, 'round')}; its accuracy was not measured."
+        )
     full = max((line for line in ready if line.method == "fedavg" and line is not best), key=_accuracy, default=None)
     so_far = "" if best.finished else " so far"
     words = [tag("strong", best.label), f" reaches{so_far} ", tag("strong", in_percent(best.accuracies()))]
@@ -77,7 +81,7 @@ def headline(lines: Sequence[Line]) -> Html:
 
 def _accuracy(line: Line) -> float:
     values = line.accuracies()
-    return sum(values) / len(values)
+    return sum(values) / len(values) if values else -1.0
 
 
 def cards(lines: Sequence[Line]) -> Html:
@@ -94,7 +98,7 @@ def _card(line: Line, number: str) -> Html:
     last = line.accuracies()
     saved = line.mean("compute_saved")
     value, _, spread = in_percent(last).removesuffix(" %").partition(" ± ")
-    seeds = f"{len(last)} seeds" if len(last) > 1 else "1 seed"
+    seeds = _many(len(last), "seed") if last else "not measured"
     small = f"± {spread} over {seeds}" if spread else seeds
     parts = [
         tag("h3", tag("span", class_="swatch", data_line=number), line.label),

@@ -53,9 +53,10 @@ class Line:
         return float(np.mean(known)) if known and len(known) == len(values) else None
 
     def accuracies(self, which: str = "last") -> list[float]:
-        """The accuracy of each counted run after its "last" or in its "best" round, in percent."""
-        curves = [run.rounds["accuracy"] for run in self.counted]
-        return [float(curve[-1] if which == "last" else curve.max()) for curve in curves]
+        """The accuracy of each counted run after its "last" or in its "best" round, in percent; rounds after which it
+        was not measured do not count, nor do runs in which it never was."""
+        curves = [run.rounds["accuracy"][np.isfinite(run.rounds["accuracy"])] for run in self.counted]
+        return [float(curve[-1] if which == "last" else curve.max()) for curve in curves if len(curve)]
 
 
 def _value(run: FolderRun, what: str) -> float | None:

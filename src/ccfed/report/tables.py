@@ -129,7 +129,7 @@ def runs_table(lines: Sequence[Line]) -> Html:
 
 
 def _run(line: Line, run: FolderRun) -> Html:
-    accuracy = in_percent([float(run.rounds["accuracy"][-1])]) if run.played else "–"
+    accuracy = in_percent(Line("", (run,)).accuracies())
     where: Any = [run.summary.get(name) for name in ("engine", "device")]
     return tag(
         "tr",
@@ -146,9 +146,10 @@ def _run(line: Line, run: FolderRun) -> Html:
 
 def state_of(run: FolderRun) -> str:
     """How far a run came, in a few words."""
-    if run.finished:
-        return "finished"
-    return "broken off" if run.summary else "on its way, or broken off"
+    state = "finished" if run.finished else "broken off" if run.summary else "on its way, or broken off"
+    # Runs on real devices also tell how many answers never came or could not be used.
+    odd = [f"{run.summary[what]} {what}" for what in ("failed", "refused") if run.summary.get(what)]
+    return ", ".join([state, *odd])
 
 
 def _scrolled(table: Html, label: str) -> Html:
