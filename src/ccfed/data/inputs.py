@@ -33,7 +33,9 @@ class Inputs:
             return stored
         values = zip(*(self._each(n) for n in (self.mean, self.std)), strict=True)
         factors, offsets = zip(*((self.scale / std, mean / std) for mean, std in values), strict=True)
-        return stored.to(dtype) * _channels(factors, stored, dtype) - _channels(offsets, stored, dtype)
+        # In place, as fresh memory for each step of the sum costs more than the sum.
+        made = stored.to(dtype, copy=True)
+        return made.mul_(_channels(factors, stored, dtype)).sub_(_channels(offsets, stored, dtype))
 
     def _each(self, numbers: tuple[float, ...]) -> tuple[float, ...]:
         return numbers * max(len(self.mean), len(self.std)) if len(numbers) == 1 else numbers

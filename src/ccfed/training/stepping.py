@@ -49,7 +49,8 @@ def inputs_of(task: Task, chosen: Tensor, key: Tensor | None) -> tuple[Tensor, T
     streams `key` [...], with their labels and which slots are filled."""
     filled = chosen >= 0
     rows = chosen.clamp(min=0).to(torch.int64)
-    stored = task.train_x[rows]
+    # Row by row: many times faster on a processor than general indexing.
+    stored = task.train_x.index_select(0, rows.flatten()).view(*rows.shape, *task.sample_shape)
     if key is not None:
         stored = task.inputs.crop_and_flip(stored, key)
     return task.inputs.prepare(stored, task.dtype), task.train_y[rows], filled
