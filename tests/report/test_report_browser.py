@@ -180,6 +180,27 @@ def test_unfinished_runs_and_strange_names_are_shown(compared: Path, page: Path,
         choose(browser, "#clients", value)
     for cost in ("bytes", "energy", "rounds", "client_steps"):
         choose(browser, "#worth", cost)
+    browser.run("for (const each of document.querySelectorAll('.saves button')) each.click()")
     assert browser.run("document.querySelectorAll('#figure-accuracy-for-cost .plot .curve').length") == 3, (
         "no rounds, no curve"
     )
+
+
+def test_a_run_that_measured_nothing_says_so(compared: Path, page: Path, browser: Browser) -> None:
+    run = compared / "cc-fedavg-seed-0"
+    header, *rows = (run / "rounds.csv").read_text().splitlines()
+    cells = [row.split(",") for row in rows]
+    (run / "rounds.csv").write_text(
+        "\n".join([header, *(",".join([c[0], "nan", "nan", *c[3:]]) for c in cells)]) + "\n"
+    )
+    (run / "federation.npz").unlink()
+    write_report([run], page)
+    browser.look(1280, 900)
+    browser.open(page)
+    for name in ("accuracy", "loss", "accuracy-for-cost"):
+        assert browser.run(f"document.querySelector('#figure-{name} .plot').textContent") == "Nothing was measured yet."
+    assert browser.run("document.querySelector('#figure-who-holds-what .plot').textContent").startswith(
+        "The folder does"
+    )
+    assert browser.run("document.querySelector('#assumption').textContent").startswith("FLOPs and energy are unknown")
+    browser.run("for (const each of document.querySelectorAll('.saves button')) each.click()")

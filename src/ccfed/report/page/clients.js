@@ -109,10 +109,6 @@ function participationFigure() {
   }, table);
 }
 
-function missing(plot, words) {
-  plot.append(html("p", { class: "quiet" }, words));
-}
-
 function colour(shade) {
   const [pale, full] = [styled("--pale"), styled("--full")].map((value) => value.match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16)));
   return pale.map((from, k) => Math.round(from + (full[k] - from) * shade));

@@ -85,6 +85,9 @@ function reachedTable() {
 // The one number that the folders cannot tell: what an operation costs the devices.
 function energyAssumption() {
   const here = document.getElementById("assumption");
+  if (data.lines.every((line) => line.step_flops === null)) {
+    return missing(here, "FLOPs and energy are unknown: the folders do not tell what a step costs.");
+  }
   const field = { type: "number", min: 0, step: "any", value: trimmed(page.joules * 1e12, 6), inputmode: "decimal" };
   const input = html("input", { ...field, oninput: (event) => {
     page.joules = Math.max(Number(event.target.value) || 0, 0) * 1e-12;

@@ -62,10 +62,10 @@ function drawCurves(plot, say, series, { caption, xName, xFormat, yName, yFormat
   const height = Math.round(Math.min(Math.max(width * 0.62, 230), 380));
   const spoken = series.map(({ line, points }) => `${line.label} ${points.length ? yFormat(points.at(-1).mean) : "none"}`);
   const label = `${caption}. In the end: ${spoken.join("; ") || "nothing shown"}. Arrow keys read values.`;
-  const drawn = picture(plot, width, height, label);
   const told = series.flatMap(({ points, seeds }) => [...points.map((p) => p.mean), ...seeds.flat()]);
   const usable = told.filter((value) => value !== null && (!log || value > 0));
-  if (!usable.length) return drawn.append(text(width / 2, height / 2, "nothing to draw", "middle", { class: "axis" }));
+  if (!usable.length) return missing(plot, series.length ? "Nothing was measured yet." : "No line is shown.");
+  const drawn = picture(plot, width, height, label);
 
   const bend = log ? (value) => Math.log10(Math.max(value, 1e-12)) : (value) => value;
   const xs = series.flatMap(({ points }) => points.map((p) => p.x));

@@ -118,6 +118,7 @@ function figure(name, caption, draw, table) {
 
 // A picture for a paper: always in light colours, with the style inside.
 function savePicture(name, plot, made) {
+  if (!plot.querySelector("svg.figure")) return;
   const root = document.documentElement;
   const theme = root.dataset.theme;
   root.dataset.theme = "light";
@@ -166,6 +167,10 @@ function listen(drawn, at, leave) {
   }
   drawn.addEventListener("pointerleave", (event) => event.pointerType !== "touch" && leave());
   drawn.addEventListener("blur", leave);
+}
+
+function missing(plot, words) {
+  plot.append(html("p", { class: "quiet" }, words));
 }
 
 function picture(plot, width, height, label) {
