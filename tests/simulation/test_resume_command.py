@@ -5,12 +5,15 @@ import resource
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ccfed.cli import main
 from ccfed.files import load
+from ccfed.simulation import loop
 from ccfed.simulation.checkpoint import STATE
 
 SIZES = ["--rounds", "12", "--steps", "2", "--batch-size", "8", "--clients", "12", "--participation", "0.25"]
@@ -69,21 +72,22 @@ def test_a_folder_that_became_read_only_is_told_in_one_sentence(
     assert "Permission denied" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_the_first_ctrl_c_saves_and_ends_with_130(
-    tmp_path: Path, straight: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("key", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_first_ctrl_c_saves_and_ends_with_its_own_code(
+    tmp_path: Path, straight: Path, capsys: pytest.CaptureFixture[str], key: signal.Signals, code: int
 ) -> None:
     folder = tmp_path / "run"
 
     def press_after_some_rounds() -> None:
         while not (folder / "rounds.csv").exists() or len((folder / "rounds.csv").read_bytes().splitlines()) < 4:
             time.sleep(0.001)
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(key)
 
     thread = threading.Thread(target=press_after_some_rounds, daemon=True)
     thread.start()
     # Many rounds, so that the key comes before the end; they are as long as the others'.
     sizes = ["--rounds", "100000", *SIZES[2:]]
-    assert main(["run", *sizes, "--out", str(folder)]) == 130
+    assert main(["run", *sizes, "--out", str(folder)]) == code
     thread.join()
     assert capsys.readouterr().err.splitlines()[-1].startswith("ccfed run: interrupted; the last good state is in")
     rounds, _ = model(folder)
@@ -116,6 +120,33 @@ def test_what_cannot_be_gone_on_with_is_refused(
     assert "--resume needs --out" in said("run", *SIZES, "--resume")
     assert "--checkpoint-every is -1" in said("run", *SIZES, "--out", str(tmp_path / "x"), "--checkpoint-every", "-1")
     assert "--history-memory is '8XB'" in said("run", *SIZES, "--out", str(tmp_path / "x"), "--history-memory", "8XB")
+
+
+def clock_that_fails_after(rounds: int) -> Callable[[], float]:
+    """A clock that fails when so many rounds were timed, which asks it twice each."""
+    left = [2 * rounds]
+
+    def clock() -> float:
+        left[0] -= 1
+        if left[0] < 0:
+            raise RuntimeError("power")
+        return float(-left[0])
+
+    return clock
+
+
+def test_an_engine_may_change_on_the_way_but_not_to_one_that_cannot_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = ["--out", str(tmp_path / "run"), "--device", "cpu"]
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "time", SimpleNamespace(perf_counter=clock_that_fails_after(3)))
+        with pytest.raises(RuntimeError, match="power"):
+            main(["run", *SIZES, *out, "--engine", "one-by-one", "--checkpoint-every", "0"])
+    assert main(["run", *out, "--resume", "--engine", "streams"]) == 2
+    assert "which needs a GPU" in capsys.readouterr().err.splitlines()[-1]
+    assert main(["run", *out, "--resume", "--engine", "together"]) == 0
+    assert "begun with engine one-by-one, going on with together" in capsys.readouterr().err
 
 
 def test_a_comparison_goes_on_with_its_own_methods_and_seeds(

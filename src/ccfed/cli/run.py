@@ -110,6 +110,7 @@ def simulate_into(
     from ccfed.simulation.progress import ShowProgress
     from ccfed.simulation.simulate import find_device, run_folder_name
     from ccfed.simulation.spread import Lost, NoCluster
+    from ccfed.training.choose import CannotTrain
 
     what = methods[0] if flat else "compare"
     base = output.out or Path("runs") / f"{datetime.datetime.now():%Y-%m-%d-%H%M%S}-{what}"
@@ -158,7 +159,7 @@ def simulate_into(
                 store_dtype=STORED[settings.history_dtype],
                 say=tell,
             )
-        except (Refused, NoCluster) as trouble:
+        except (Refused, NoCluster, CannotTrain) as trouble:
             raise Failure(str(trouble)) from trouble
         except Lost as trouble:
             raise Failure(f"{trouble}; {advice}", 1) from trouble

@@ -16,7 +16,7 @@ from ccfed.simulation.experiment import Experiment
 from ccfed.simulation.loop import Observer, Simulation
 from ccfed.simulation.results import Run, Runs
 from ccfed.training import Engine, Jobs, Precision, Task
-from ccfed.training.choose import choose
+from ccfed.training.choose import CannotTrain, choose
 
 log = logging.getLogger("ccfed")
 
@@ -84,9 +84,14 @@ def run(
     def make_engine(task: Task, jobs: Jobs) -> Engine:
         # A run goes on with the engine that it was begun with, so that it comes to the same result.
         before = simulation.engine_before
-        if before and engine not in ("auto", before):
+        if before and engine == "auto":
+            try:
+                return choose(task, jobs, before, say, precision)
+            except CannotTrain:  # on this device: then another is chosen
+                pass
+        if before not in ("", engine):
             say(f"begun with engine {before}, going on with {engine}: numbers may differ in their last digits")
-        return choose(task, jobs, (engine == "auto" and before) or engine, say, precision)
+        return choose(task, jobs, engine, say, precision)
 
     finished: dict[int, Run] = {}
     for group in groups(experiments):

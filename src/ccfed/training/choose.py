@@ -21,18 +21,22 @@ ENGINES = ("one-by-one", "together", "streams")
 """The engines by name; "streams" needs a GPU."""
 
 
+class CannotTrain(ValueError):
+    """An engine cannot train this network on this device, for the reason that the message tells."""
+
+
 def make(task: Task, name: str, precision: Precision = "float32") -> Engine:
-    """The engine called `name`. Raises ValueError where it cannot train this network on this device."""
+    """The engine called `name`. Raises CannotTrain where it cannot train this network on this device."""
     if name not in ENGINES:
-        raise ValueError(f"--engine is {name!r}, but it must be one of auto, {', '.join(ENGINES)}")
+        raise CannotTrain(f"--engine is {name!r}, but it must be one of auto, {', '.join(ENGINES)}")
     if name == "one-by-one":
         return OneByOne(task, precision)
     if name == "streams" and task.device.type != "cuda":
-        raise ValueError("--engine is 'streams', which needs a GPU: on a processor use together, one-by-one or auto")
+        raise CannotTrain("--engine is 'streams', which needs a GPU: on a processor use together, one-by-one or auto")
     try:
         return Together(task, precision, Lanes(task, precision) if name == "streams" else None)
     except NotImplementedError as reason:
-        raise ValueError(
+        raise CannotTrain(
             f"--engine is {name!r}, which cannot train this model ({reason}), or --engine one-by-one"
         ) from reason
 
@@ -54,7 +58,7 @@ def choose(task: Task, jobs: Jobs, wanted: str, say: Callable[[str], None], prec
     for name in names:
         try:
             engine = make(task, name, precision)
-        except ValueError as reason:
+        except CannotTrain as reason:
             say(str(reason).replace("--engine is", "engine auto passes over"))
             continue
         if len(trial) == 0 or (isinstance(engine, Together) and isinstance(engine.steppers[0], FusedSteps)):
