@@ -81,5 +81,5 @@ class OneByOne:
                 scores = self.module(task.inputs.prepare(x, task.dtype))
                 right += (scores.argmax(1) == y).sum().cpu()
                 loss += F.cross_entropy(scores, y, reduction="sum").to(torch.float64).cpu()
-            accuracy[m], mean_loss[m] = 100 * right / count, loss / count
+            accuracy[m], mean_loss[m] = 100 * right.to(torch.float64) / count, loss / count
         return accuracy, mean_loss

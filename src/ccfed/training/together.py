@@ -18,10 +18,11 @@ from ccfed.training.lanes import Lanes
 from ccfed.training.layers import Layer, chain_of
 from ccfed.training.mixing import mixes_samples
 from ccfed.training.multiplying import multiplying
-from ccfed.training.stepping import Stepper
+from ccfed.training.stepping import Stepper, values_per_sample
 
-# On a processor, so many jobs side by side: enough to hide the cost of a call, few enough to stay in its cache.
-JOBS_IN_CACHE = 10
+# On a processor, so many jobs side by side, if their batches stay in its cache: enough to hide the cost of a call.
+JOBS_AT_ONCE = 10
+CACHE_BYTES = 2**21
 
 
 class Together:
@@ -41,7 +42,10 @@ class Together:
         self.steppers = [stepper or make_stepper(task, precision)]
         while len(self.steppers) < self.cores:
             self.steppers.append(make_stepper(_own_copy(task), precision))
-        self.piece = JOBS_IN_CACHE if self.on_cpu else 2**30
+        self.piece = 2**30
+        if self.on_cpu:
+            each = values_per_sample(task).all * task.batch_size * task.dtype.itemsize
+            self.piece = max(1, min(JOBS_AT_ONCE, CACHE_BYTES // each))
         self.how = self.steppers[0].name
         self.name = "streams" if isinstance(self.steppers[0], Lanes) else "together"
 
