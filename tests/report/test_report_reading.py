@@ -1,12 +1,15 @@
 """What a run's folder tells the report, whole, unfinished or damaged."""
 
 import json
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from folders import arrays_of, rows_of
 
-from ccfed.report import find_runs, lines_of, read_run
+from ccfed.report import find_runs, lines_of, make_page, read_run
+from ccfed.report.reading import read_participation
 
 
 def runs_of(folder: Path) -> list[str]:
@@ -123,3 +126,61 @@ def test_means_are_those_of_finished_runs_where_there_are_any(compared: Path) ->
     line = lines_of([read_run(folder) for folder in find_runs([compared])])[2]
     assert [run.seed for run in line.counted] == [0, 1]
     assert (line.finished, line.rounds) == (False, 4)
+
+
+@pytest.mark.parametrize(
+    ("file", "arrays"),
+    [
+        ("federation", {"p": np.ones((2, 3))}),
+        ("federation", {"p": np.array(["x"] * 6)}),
+        ("federation", {"classes": np.array(["only one"])}),
+        ("federation", {"counts": np.array([["x"] * 10] * 6)}),
+        ("federation", {"counts": np.full((5, 10), np.nan)}),
+        ("federation", {"step_flops": np.array("x")}),
+        ("participation", {"selected": np.ones((12, 6, 2), bool)}),
+        ("participation", {"selected": np.ones(12, bool)}),
+        ("participation", {"trained": np.ones((3, 6), bool)}),
+        ("participation", {"trained": np.full((12, 6), "x")}),
+    ],
+)
+def test_arrays_of_another_shape_are_not_used(compared: Path, file: str, arrays: dict[str, np.ndarray]) -> None:
+    folder = compared / "cc-fedavg-seed-0"
+    np.savez(folder / f"{file}.npz", allow_pickle=False, **(arrays_of(folder, file) | arrays))
+    assert "cc-fedavg" in make_page(lines_of([read_run(folder)]))
+
+
+@pytest.mark.parametrize(
+    ("ids", "starts"),
+    [
+        ([6], [0, 1]),
+        ([-1], [0, 1]),
+        ([0, 1], [0, 5]),
+        ([0, 1], [1, 2]),
+        ([0, 1], [0, 2, 1, 2]),
+        ([0.5], [0, 1]),
+        ([0], []),
+    ],
+)
+def test_lists_of_clients_that_cannot_be_are_not_used(compared: Path, ids: list[float], starts: list[int]) -> None:
+    folder = compared / "cc-fedavg-seed-0"
+    given = {"ids": np.array(ids), "starts": np.array(starts, dtype=np.int64)}
+    lists = {f"{kind}_{part}": values for kind in ("selected", "trained") for part, values in given.items()}
+    np.savez(folder / "participation.npz", allow_pickle=False, **lists)
+    assert read_participation(read_run(folder)) == {}
+    good = {name: np.array([3] if name.endswith("ids") else [0, 1]) for name in lists}
+    np.savez(folder / "participation.npz", allow_pickle=False, **good)
+    assert set(read_participation(read_run(folder))) == set(good)
+
+
+def test_files_damaged_anywhere_never_end_in_a_traceback(compared: Path) -> None:
+    folder = compared / "cc-fedavg-seed-0"
+    draw = random.Random(0)
+    for name in ("experiment.toml", "federation.npz", "participation.npz", "rounds.csv", "summary.json"):
+        whole = (folder / name).read_bytes()
+        for _ in range(30):
+            damaged = bytearray(whole[: draw.randrange(len(whole) + 1)] if draw.random() < 0.3 else whole)
+            for _ in range(draw.choice([0, 1, 20]) if damaged else 0):
+                damaged[draw.randrange(len(damaged))] = draw.randrange(256)
+            (folder / name).write_bytes(damaged)
+            assert make_page(lines_of([read_run(folder)])).endswith("</html>\n")
+        (folder / name).write_bytes(whole)

@@ -43,7 +43,7 @@ def _curves(line: Line, curves: int) -> dict[str, Any]:
         "loss": [at(run, run.rounds["loss"]) for run in runs],
         "client_steps": [at(run, run.rounds["client_steps"].cumsum()) for run in runs],
         "bytes": [at(run, (run.rounds["bytes_up"] + run.rounds["bytes_down"]).cumsum()) for run in runs],
-        "step_flops": int(step[0].item()) if step and step[0] is not None and step[0].size == 1 else None,
+        "step_flops": float(step[0]) if step and step[0] is not None else None,
     }
 
 

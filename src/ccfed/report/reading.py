@@ -16,6 +16,17 @@ from numpy.typing import NDArray
 from ccfed.records import COLUMNS
 
 FloatArray = NDArray[np.float64]
+# What federation.npz may hold: dimensions and kinds of numbers; another array is not used.
+NUMBERS = ("f", "i", "u")
+SHAPES = {
+    "p": {(1, kind) for kind in NUMBERS},
+    "parameters": {(0, kind) for kind in NUMBERS},
+    "step_flops": {(0, kind) for kind in NUMBERS},
+    "counts": {(2, kind) for kind in NUMBERS},
+    "classes": {(1, "U")},
+}
+# NumPy's and zipfile's ways of saying that a file is damaged.
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, AttributeError, RuntimeError)
 DEEPEST = 2  # levels below a given folder in which runs are looked for
 
 
@@ -89,7 +100,7 @@ class FolderRun:
     def flops(self) -> float | None:
         """Estimated floating-point operations of all client-steps so far."""
         step = self.federation.get("step_flops")
-        return None if step is None or step.size != 1 else float(step.item()) * self.total("client_steps")
+        return None if step is None else float(step.item()) * self.total("client_steps")
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:
@@ -125,7 +136,7 @@ def read_run(folder: Path) -> FolderRun:
         folder,
         _toml(folder / "experiment.toml", troubles),
         _rounds(folder / "rounds.csv", troubles),
-        _arrays(folder / "federation.npz", troubles),
+        _fitting(_arrays(folder / "federation.npz", troubles)),
         _json(folder / "summary.json", troubles),
         tuple(troubles),
     )
@@ -175,15 +186,36 @@ def _arrays(path: Path, troubles: list[str]) -> dict[str, NDArray[Any]]:
             return {str(name): arrays[name] for name in arrays.files}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile, zlib.error):
+    except (*UNREADABLE, zipfile.BadZipFile, zlib.error):
         troubles.append(f"{path.name} cannot be read")
         return {}
+
+
+def _fitting(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name: a for name, a in arrays.items() if name in SHAPES and (a.ndim, a.dtype.kind) in SHAPES[name]}
 
 
 def read_participation(run: FolderRun) -> dict[str, NDArray[Any]]:
     """The arrays of participation.npz, which may be large and are therefore read only when needed; empty if the file is
     missing, damaged or of another federation."""
-    arrays = _arrays(run.folder / "participation.npz", [])
-    dense = "selected" in arrays and "trained" in arrays
-    listed = all(f"{kind}_{part}" in arrays for kind in ("selected", "trained") for part in ("ids", "starts"))
-    return arrays if dense or listed else {}
+    arrays, clients = _arrays(run.folder / "participation.npz", []), run.clients
+    if clients is None:
+        return {}
+    kinds = ("selected", "trained")
+    if all(kind in arrays for kind in kinds):
+        shapes = {arrays[kind].shape for kind in kinds}
+        fits = len(shapes) == 1 and len(shape := shapes.pop()) == 2 and shape[1] == clients
+        return arrays if fits and all(arrays[kind].dtype == np.bool_ for kind in kinds) else {}
+    if all(f"{kind}_{part}" in arrays for kind in kinds for part in ("ids", "starts")):
+        lists = [(arrays[f"{kind}_ids"], arrays[f"{kind}_starts"]) for kind in kinds]
+        same_rounds = len(lists[0][1]) == len(lists[1][1])
+        return arrays if same_rounds and all(_are_lists(ids, starts, clients) for ids, starts in lists) else {}
+    return {}
+
+
+def _are_lists(ids: NDArray[Any], starts: NDArray[Any], clients: int) -> bool:
+    """Whether `ids` are client numbers, and `starts` says where each round's begin."""
+    if not (ids.ndim == starts.ndim == 1 and ids.dtype.kind in "iu" and starts.dtype.kind in "iu" and len(starts)):
+        return False
+    whole = starts[0] == 0 and starts[-1] == len(ids) and bool((starts[:-1] <= starts[1:]).all())
+    return whole and (not len(ids) or (int(ids.min()) >= 0 and int(ids.max()) < clients))

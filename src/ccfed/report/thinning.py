@@ -70,7 +70,7 @@ def took_part(run: FolderRun, rows: int = ROWS, columns: int = SPANS) -> TookPar
         return None
     rounds = len(told["selected"]) if "selected" in told else len(told["selected_starts"]) - 1
     bins, spans = Bins(clients, rows), Bins(rounds, columns)
-    if rounds < 1 or ("selected" in told and told["selected"].shape[1] != clients):
+    if rounds < 1:
         return None
     selected, trained = (_counted(told, kind, bins, spans) for kind in ("selected", "trained"))
     return TookPart(bins, spans, selected, trained)
@@ -103,9 +103,11 @@ class Held:
 def held(run: FolderRun, rows: int = ROWS, columns: int = CLASSES) -> Held | None:
     """Who holds what; None if the folder does not tell it."""
     counts = run.federation.get("counts")
-    if counts is None or counts.ndim != 2 or not counts.size:
+    if counts is None or not counts.size:
         return None
-    names = [str(name) for name in run.federation.get("classes", np.arange(counts.shape[1]))]
+    names = [str(name) for name in run.federation.get("classes", ())]
+    if len(names) != counts.shape[1]:
+        names = [str(number) for number in range(counts.shape[1])]
     bins, spans = Bins(counts.shape[0], rows), Bins(counts.shape[1], columns)
     means = spans.sums(bins.sums(counts) / bins.sizes[:, None], axis=1)
     ends = spans.starts + spans.sizes - 1
