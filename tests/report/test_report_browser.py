@@ -2,6 +2,7 @@
 it neither complains nor fetches anything."""
 
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -129,7 +130,7 @@ def test_the_energy_follows_the_readers_assumption(page: Path, browser: Browser)
     assert browser.run(f"{cell}.textContent") == f"{flops * 20e-9 * 1e3:.3g} mJ"
 
 
-def test_every_figure_gives_its_numbers(page: Path, browser: Browser) -> None:
+def test_every_figure_gives_its_numbers(compared: Path, page: Path, browser: Browser) -> None:
     browser.look(1280, 900)
     browser.open(page)
     browser.run(
@@ -139,13 +140,19 @@ def test_every_figure_gives_its_numbers(page: Path, browser: Browser) -> None:
     browser.run("for (const each of document.querySelectorAll('.saves button')) each.click()")
     texts = browser.run("Promise.all(given.map((blob) => blob.text()))")
     tables = [text for text in texts if not text.startswith("<svg")]
-    assert len(tables) == 7
+    assert len(tables) == 8
     head, *rows = tables[0].splitlines()
     assert head == "line,round,seeds,accuracy_mean,accuracy_low,accuracy_high"
     assert len(rows) == 3 * 12
     mean = browser.run("data.lines[0].accuracy.map((values) => values[0]).reduce((a, b) => a + b) / 2")
     assert rows[0].startswith("fedavg,1,2,")
     assert float(rows[0].split(",")[3]) == pytest.approx(mean, rel=1e-5)
+    costs = next(text for text in tables if text.startswith("line,seeds,accuracy_mean,client_steps")).splitlines()
+    row = dict(zip(costs[0].split(","), costs[3].split(","), strict=True))
+    summaries = [json.loads((compared / f"cc-fedavg-seed-{seed}" / "summary.json").read_text()) for seed in (0, 1)]
+    assert row["line"] == "cc-fedavg"
+    for name in ("client_steps", "bytes_up", "storage_client_bytes", "seconds"):
+        assert float(row[name]) == pytest.approx(sum(summary[name] for summary in summaries) / 2, rel=1e-4)
     pictures = [text for text in texts if text.startswith("<svg")]
     assert len(pictures) == 6
     broken = "new DOMParser().parseFromString(text, 'image/svg+xml').querySelector('parsererror')"

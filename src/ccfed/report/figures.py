@@ -10,6 +10,17 @@ from ccfed.report.lines import Line
 from ccfed.report.reading import FloatArray, FolderRun
 from ccfed.report.thinning import ROWS, SPANS, Held, TookPart, chosen_rounds, held, took_part
 
+# The columns of the table of costs, as they are saved: means over the counted runs.
+COSTS = (
+    "client_steps",
+    "compute_saved",
+    "flops",
+    "bytes_up",
+    "bytes_down",
+    "storage_client_bytes",
+    "storage_server_bytes",
+    "seconds",
+)
 MAPS = 48  # runs whose maps are on the page
 FEW = 8  # more runs have coarser maps
 UNSELECTED = 255  # a map's byte where nobody was selected; else 0..254 for the share of the selected that trained
@@ -35,6 +46,7 @@ def _curves(line: Line, curves: int) -> dict[str, Any]:
     step = [run.federation.get("step_flops") for run in runs]
     return {
         "label": line.label,
+        "costs": {name: line.mean(name) for name in COSTS},
         "method": line.method,
         "seeds": [run.seed for run in runs],
         "rounds": (drawn + 1).tolist(),

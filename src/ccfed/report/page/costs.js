@@ -82,6 +82,20 @@ function reachedTable() {
   return html("table", {}, html("thead", {}, html("tr", {}, ...head)), html("tbody", {}, ...rows));
 }
 
+// The table of costs as numbers; energy follows the assumption.
+function costDownload() {
+  const names = Object.keys(data.lines[0].costs);
+  const rows = () => data.lines.map((line) => {
+    const last = line.accuracy.map((values) => values.at(-1)).filter((value) => value !== null);
+    const { flops } = line.costs;
+    const joules = flops === null ? "" : trimmed(flops * page.joules, 6);
+    return [line.label, line.seeds.length, last.length ? trimmed(average(last), 6) : "", ...names.map((name) => line.costs[name]), joules];
+  });
+  const save = () => download("costs.csv", "text/csv", csv(["line", "seeds", "accuracy_mean", ...names, "joules"], rows()));
+  const button = html("button", { type: "button", title: "Download this table", onclick: save }, "CSV");
+  document.querySelector("#costs h2").after(html("span", { class: "saves beside" }, button));
+}
+
 // The one number that the folders cannot tell: what an operation costs the devices.
 function energyAssumption() {
   const here = document.getElementById("assumption");

@@ -68,6 +68,7 @@ document.querySelectorAll(".swatch[data-line]").forEach((node) => node.replaceWi
 hideMost();
 learningCurves();
 costFigures();
+costDownload();
 energyAssumption();
 clientFigures();
 themes();
