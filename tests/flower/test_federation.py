@@ -16,6 +16,7 @@ from small_app import CLIENTS, STEPS, App, evaluator, simulated, vector
 from ccfed import budgets, data, methods, schedules
 from ccfed.data import Federation
 from ccfed.flower import CCFedAvg, InProcessGrid, Patience, customize
+from ccfed.flower.device import can_train_now
 from ccfed.flower.wire import KEY
 from ccfed.records import read_rounds
 
@@ -138,6 +139,10 @@ def test_a_schedule_of_ones_own_on_the_device(federation: Federation, first: Arr
     app = App(federation, schedule=late)
     strategy([0.5, 0.5]).start(InProcessGrid(app.app, 2), first, num_rounds=4)
     assert sorted(app.trained) == [(t, client) for t in (0, 2, 3) for client in (0, 1)]  # 0: nothing to repeat yet
+
+
+def test_a_live_device_reads_its_battery_and_load() -> None:
+    assert can_train_now(0, 0) in (True, False)
 
 
 @pytest.mark.parametrize(
@@ -420,3 +425,42 @@ def test_the_folder_is_the_one_of_a_simulated_run(federation: Federation, first:
     assert summary["storage_client_bytes"] == run.storage_client_bytes == CLIENTS * MODEL_BYTES
     with pytest.raises(ValueError, match="not empty"):
         strategy().start(InProcessGrid(App(federation).app, CLIENTS), first, folder=folder)
+
+
+# Any framework
+
+
+def test_numpy_arrays_of_several_types_and_shapes(tmp_path: Path) -> None:
+    app = ClientApp()
+
+    @app.train(mods=[customize(folder=tmp_path)])
+    def train(message: Message, context: Context) -> Message:
+        model = {name: array.numpy() for name, array in message.content["arrays"].items()}
+        step = 1 + context.node_config["partition-id"]
+        model = {name: array + np.array(step, dtype=array.dtype) for name, array in model.items()}
+        arrays = ArrayRecord({name: Array(np.asarray(array)) for name, array in model.items()})
+        return Message(RecordDict({"arrays": arrays}), reply_to=message)
+
+    first = ArrayRecord(
+        {
+            "wide": Array(np.zeros((2, 3))),
+            "count": Array(np.array([7], dtype=np.int64)),
+            "half": Array(np.zeros(2, dtype=np.float16)),
+            "alone": Array(np.array(0.5, dtype=np.float32)),
+        }
+    )
+    for keep in ("client", "server"):
+        made = strategy([1.0, 0.5], keep=keep, schedule="round-robin")
+        arrays = made.start(InProcessGrid(app, 2), first, num_rounds=3).arrays
+        assert list(arrays) == list(first)
+        assert [str(array.numpy().dtype) for array in arrays.values()] == ["float64", "int64", "float16", "float32"]
+        assert arrays["wide"].numpy() == pytest.approx(np.full((2, 3), 4.5))  # each round: the mean of 1 and 2
+        assert arrays["half"].numpy() == pytest.approx(4.5)
+        assert float(arrays["alone"].numpy()) == pytest.approx(5.0)
+        assert arrays["count"].numpy().tolist() == [7]  # a counter is no parameter
+
+
+def test_a_model_without_parameters_is_refused() -> None:
+    whole = ArrayRecord({"count": Array(np.array([7], dtype=np.int64))})
+    with pytest.raises(ValueError, match="int64, but at least one array of float16"):
+        strategy([1.0]).start(InProcessGrid(ClientApp(), 1), whole)

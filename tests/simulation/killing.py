@@ -1,9 +1,10 @@
 """Runs a command of ccfed in child processes which are killed again and again, until one of them finishes.
 
-`python killing.py FOLDER KILLS SEED ARGUMENTS...` adds `--out FOLDER --resume` to the arguments and prints how many
-children were killed, and how many of them while they wrote a file. One process has everything loaded, and forks: so a
-child costs what its rounds cost, and is a real process that runs the real command and gets a real SIGKILL. If it
-finishes before so many were killed, the folder is removed and all begins anew.
+`python killing.py FOLDER KILLS SEED whole|tiny ARGUMENTS...` adds `--out FOLDER --resume` to the arguments and prints
+how many children were killed, and how many of them while they wrote a file. One process has everything loaded, and
+forks: so a child costs what its rounds cost, and is a real process that runs the real command and gets a real SIGKILL.
+If it finishes before so many were killed, the folder is removed and all begins anew. With `tiny`, checkpoints are
+written as those of large federations are: in many files, of which only what is new is written.
 """
 
 import json
@@ -20,6 +21,7 @@ import torch
 
 from ccfed.cli import main
 from ccfed.files import whole
+from ccfed.simulation import checkpoint, segments
 
 
 def forked(arguments: list[str], log: Path, writes_left: int | None) -> int:
@@ -84,6 +86,9 @@ def kill_until_it_finishes(folder: Path, kills: int, seed: int, arguments: list[
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # no thread is there when the process forks
-    folder, kills, seed, *arguments = sys.argv[1:]
+    folder, kills, seed, size, *arguments = sys.argv[1:]
+    if size == "tiny":
+        segments.SMALL_BYTES, segments.PIECE_BYTES = 0, 3 * 4 * 4000
+        checkpoint.LOG_BYTES, checkpoint.COUNTED_APART = 200, 7
     main([*arguments, "--out", f"{folder}-straight"])
     print(json.dumps(kill_until_it_finishes(Path(folder), int(kills), int(seed), arguments)))

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from logging import INFO, WARNING
 
 from flwr.app import ArrayRecord, Message, MessageType, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore import log
 
 from ccfed.flower.wire import KEY, Answer, Ask
 
 ASK_AGAIN_SECONDS = 120.0
+LASTING = (ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.LOAD_CLIENT_APP_EXCEPTION, ErrorCode.INVALID_FAB)
+"""Errors that a node would answer with again: it is not asked any more until it is started anew."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,10 @@ class Devices:
 
     def _hear(self, place: Place, reply: Message) -> None:
         if reply.has_error():
-            self.refused[place] = reply.error.reason or f"error {reply.error.code}"
-            log(WARNING, "node %d cannot say which client it is: %s", place.node, self.refused[place])
+            reason = reply.error.reason or f"error {reply.error.code}"
+            log(WARNING, "node %d cannot say which client it is: %s", place.node, reason)
+            if reply.error.code in LASTING:
+                self.refused[place] = reason
             return
         try:
             told = Answer.read(reply.content)

@@ -21,8 +21,9 @@ FIRST_PAUSE, LONGEST_PAUSE, LOOK_EVERY = 0.02, 1.0, 1.0
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait: `answers` seconds for a client's answer, `absent` seconds for a client that is not connected,
-    from the moment at which that is known; and how `often` a client is asked the same at most."""
+    """How long to wait: `answers` seconds for a client's answer (`CCFedAvg.start` takes its `timeout` for it), `absent`
+    seconds for a client that is not connected, from the moment at which that is known; and how `often` a client is
+    asked the same at most."""
 
     answers: float = 3600.0
     absent: float = 60.0
@@ -90,11 +91,12 @@ def exchange(
                 replies[client] = reply
                 continue
             state.trouble = reply.error.reason or f"error {reply.error.code}"
-            if reply.error.code in ASK_AGAIN and state.times < patience.often:
+            if reply.error.code == ErrorCode.NODE_UNAVAILABLE:
+                # It may have come back already; where it is not, nothing is sent.
+                state.asked_at, state.gone, looked = None, now, -LOOK_EVERY
+            elif reply.error.code in ASK_AGAIN and state.times < patience.often:
                 log(INFO, "client %d is asked again: %s", client, state.trouble)
                 state.asked_at = None
-            elif reply.error.code == ErrorCode.NODE_UNAVAILABLE:
-                state.gone, looked = now, -LOOK_EVERY  # it may have come back already
             else:
                 state.failed = True
         pause = FIRST_PAUSE if heard else min(LONGEST_PAUSE, pause * 1.5)

@@ -80,11 +80,11 @@ def test_a_federation_does_not_notice_the_others(digits_of_8: Federation) -> Non
         assert np.array_equal(company[name].runs[0].model, run.model), name
 
 
-@pytest.mark.parametrize("kind", [OneByOne, Together])
+@pytest.mark.parametrize(("engine", "kind"), [("one-by-one", OneByOne), ("together", Together)])
 def test_the_order_in_which_clients_are_trained_does_not_matter(
-    digits_of_8: Federation, kind: type[OneByOne] | type[Together], monkeypatch: pytest.MonkeyPatch
+    digits_of_8: Federation, engine: str, kind: type[OneByOne] | type[Together], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forward = only(simulated(digits_of_8, made("cc-fedavg"), kind.name))
+    forward = only(simulated(digits_of_8, made("cc-fedavg"), engine))
     train = kind.train
 
     def backwards(self: OneByOne | Together, jobs: Jobs) -> Trained:
@@ -93,7 +93,7 @@ def test_the_order_in_which_clients_are_trained_does_not_matter(
         return Trained(trained.moves[order], trained.loss[order])
 
     monkeypatch.setattr(kind, "train", backwards)
-    backward = only(simulated(digits_of_8, made("cc-fedavg"), kind.name))
+    backward = only(simulated(digits_of_8, made("cc-fedavg"), engine))
     assert np.array_equal(forward.model, backward.model)
 
 
