@@ -22,6 +22,7 @@ MAY_USE: dict[str, set[str]] = {
     "records": {"algorithm", "files"},
     "simulation": {"algorithm", "files", "data", "models", "training", "records"},
     "flower": {"algorithm", "files", "records"},
+    "bench": {"algorithm", "data", "models", "training", "records", "simulation"},
     "report": {"algorithm", "files", "data", "records", "simulation"},
     "paper": {"algorithm", "files", "data", "models", "training", "records", "simulation"},
 }
