@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from ccfed.paper import report, theory
 from ccfed.paper.catalogue import PLANS
-from ccfed.paper.claims import CLAIMS
+from ccfed.paper.claims import CLAIMS, Found, Numbers, plan_of
 from ccfed.paper.figures import convergence
 from ccfed.paper.outputs import Verdict, allowed, cell_text, csv_text, markdown, verdict, write
 from ccfed.paper.participation import raster_of
@@ -172,6 +172,32 @@ def test_a_claim_without_runs_is_not_run_yet_and_a_wrong_one_does_not_hold(empty
     found = claim.check(wrong)
     assert found is not None
     assert not found.holds
+
+
+def test_where_seeds_differ_by_more_than_methods_a_claim_stays_open(as_published: Store, empty: Store) -> None:
+    claim = next(claim for claim in CLAIMS if claim.plan == "device-fmnist2")
+    plan = plan_of("device-fmnist2")
+
+    def with_last(values: tuple[float, ...]) -> Store:
+        """CC-FedAvg at 10 % ends so, Strategy 2 always at 60, Strategy 1 at 50."""
+        changed = Store(empty.path.parent)
+        changed._finished |= {run.key: run for run in as_published}
+        last = {"CC-FedAvg": values, "Strategy 1": (50.0,) * 5, "Strategy 2": (60.0,) * 5}
+        for name, numbers in last.items():
+            entry = Numbers(plan, changed).entry(method=name, participation="0.1")
+            for cell, number in zip(entry.cells, numbers, strict=True):
+                run = as_published.get(cell)
+                assert run is not None
+                changed._finished[cell.key] = replace(run, accuracy=(number,) * run.rounds)
+        return changed
+
+    noisy = claim.check(with_last((40.0, 70.0, 50.0, 75.0, 60.0)))
+    assert noisy == Found("3 of 4 participations; at 0.1 behind Strategy 2 by 1.0 ± 6.4", None)
+    clear = claim.check(with_last((55.0, 56.0, 57.0, 56.0, 55.0)))
+    assert clear is not None
+    assert clear.holds is False
+    page = report.report(with_last((40.0, 70.0, 50.0, 75.0, 60.0)))
+    assert "by 1.0 ± 6.4 | open |" in page
 
 
 def test_the_page_of_results(as_published: Store, empty: Store) -> None:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ccfed.paper.plan import Cut, Plan
     from ccfed.paper.store import Store
 
+ASIDE = ("--out", "--limit", "--note", "--report", "--data-dir", "--ray")
+"""Options that do not belong into a command that others shall repeat."""
+
 
 @dataclass(frozen=True)
 class ReproduceOptions:
@@ -229,13 +232,26 @@ def _made(options: ReproduceOptions, arguments: Sequence[str]) -> dict[str, Any]
     """What is noted beside each run: version, commit if there is a checkout, command, and the user's note."""
     import ccfed
 
-    made: dict[str, Any] = {"ccfed": ccfed.__version__, "command": f"ccfed reproduce {shlex.join(arguments)}"}
+    made: dict[str, Any] = {"ccfed": ccfed.__version__, "command": f"ccfed reproduce {shlex.join(_what(arguments))}"}
     commit = _commit()
     if commit:
         made["commit"] = commit
     if options.note:
         made["note"] = options.note
     return made
+
+
+def _what(arguments: Sequence[str]) -> list[str]:
+    """The arguments without those that only say where results go, when to stop and what to note."""
+    kept, words = [], iter(arguments)
+    for word in words:
+        option, equals, _ = word.partition("=")
+        if option in ASIDE:
+            if not equals:
+                next(words, None)  # its value
+        elif word not in ("--run-only", "--draw-only"):
+            kept.append(word)
+    return kept
 
 
 def _commit() -> str:
