@@ -38,7 +38,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test-installed: $(VENV)/.installed
-	$(PIP) install -c constraints.txt -e '.[test,flower,tensorboard]'
+	$(PIP) install -c constraints.txt -e '.[test,flower,ray,tensorboard,datasets]'
 	touch $@
 
 clean:
