@@ -17,6 +17,8 @@ class Chain:
 
     def __init__(self, task: Task, layers: list[Layer]) -> None:
         self.task, self.layers = task, layers
+        # What comes before the first layer that trains need not hear of the errors behind it.
+        self.first = next((i for i, layer in enumerate(layers) if layer.trains), len(layers))
 
     def advance(self, params: Tensor, jobs: Jobs, dealt: BatchPlan) -> Tensor:
         """Makes all steps on `params` [J, parameters] in place; returns the sum of each job's losses [J]."""
@@ -47,11 +49,10 @@ class Chain:
         # The gradient of the mean cross entropy, times the learning rate.
         grad = log_p.exp_().scatter_add_(-1, right, log_p.new_full((), -1.0).expand(right.shape))
         grad *= (share * lr[:, None])[..., None]
-        for i in range(len(self.layers) - 1, -1, -1):
-            back = self.layers[i].backward(params, kept[i], grad, i > 0)
-            if back is None:
-                break
-            grad = back
+        for i in range(len(self.layers) - 1, self.first - 1, -1):
+            back = self.layers[i].backward(params, kept[i], grad, i > self.first)
+            if back is not None:
+                grad = back
         return loss
 
     def evaluate(self, models: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,10 +22,11 @@ Params = dict[str, Tensor]
 class Layer:
     """`forward(params, x, key)` gives y and what the way back needs; `backward(params, kept, grad, want)` takes the
     step (in place) and gives the gradient of x, or None if `want` is False. `key` int64 [J] is set for training
-    only."""
+    only. `trains` says whether the layer has parameters."""
 
     forward: Callable[[Params, Tensor, Tensor | None], tuple[Tensor, Any]]
     backward: Callable[[Params, Any, Tensor, bool], Tensor | None]
+    trains: bool = False
 
 
 def chain_of(module: nn.Module) -> list[Layer] | None:
@@ -86,7 +87,7 @@ def _linear(name: str, part: nn.Module) -> Layer | None:
         return back
 
     # Rows of features only: on sequences nn.Linear means something else.
-    return Layer(_rows_only(forward), backward)
+    return Layer(_rows_only(forward), backward, trains=True)
 
 
 def _rows_only(forward: Callable[..., tuple[Tensor, Any]]) -> Callable[..., tuple[Tensor, Any]]:
@@ -189,7 +190,7 @@ def _conv(name: str, part: nn.Module) -> Layer | None:
                 back[j] = dx
         return back
 
-    return Layer(forward, backward)
+    return Layer(forward, backward, trains=True)
 
 
 _MAKERS: dict[type[nn.Module], Callable[[str, Any], Layer | None]] = {
