@@ -74,9 +74,20 @@ def test_a_left_over_beginning_of_any_kind_does_no_harm(kept: bytes, big, tmp_pa
 
 
 def test_wrong_bytes_are_refused_and_thrown_away(big, server, tmp_path: Path) -> None:
-    server.files["/big.bin"] = BIG[:-1] + b"?"
+    server.files["/big.bin"] = BIG[:-1] + bytes([BIG[-1] ^ 1])
     with pytest.raises(ValueError, match=r"/big\.bin gave a file with the checksum sha256:.* instead of sha256:"):
         fetch(big, tmp_path, HASTE)
+    assert names(tmp_path) == set()
+
+
+def test_a_file_without_end_is_not_received_to_the_end(big, server, tmp_path: Path, monkeypatch) -> None:
+    server.files["/big.bin"] = BIG * 50
+    largest = []
+    unlink = Path.unlink
+    monkeypatch.setattr(Path, "unlink", lambda path: (largest.append(path.stat().st_size), unlink(path)))
+    with pytest.raises(ValueError, match="gave a file with the checksum"):
+        fetch(big, tmp_path, HASTE)
+    assert max(largest) < 2 * len(BIG)
     assert names(tmp_path) == set()
 
 
