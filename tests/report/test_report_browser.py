@@ -193,6 +193,22 @@ def test_unfinished_runs_and_strange_names_are_shown(compared: Path, page: Path,
     )
 
 
+def test_the_saved_costs_have_the_last_accuracy_that_was_measured(compared: Path, page: Path, browser: Browser) -> None:
+    for seed in (0, 1):
+        path = compared / f"cc-fedavg-seed-{seed}" / "rounds.csv"
+        *rows, last = path.read_text().splitlines()
+        cells = last.split(",")
+        path.write_text("\n".join([*rows, ",".join([cells[0], "nan", "nan", *cells[3:]])]) + "\n")
+    write_report([compared], page)
+    browser.look(1280, 900)
+    browser.open(page)
+    browser.run("globalThis.csvs = []; URL.createObjectURL = (blob) => { csvs.push(blob); return 'data:,'; }; 0")
+    browser.run("document.querySelector('#costs .saves button').click()")
+    (row,) = [row for row in browser.run("csvs[0].text()").splitlines() if row.startswith("cc-fedavg,")]
+    shown = browser.run("document.querySelectorAll('#costs tbody tr')[2].children[1].textContent")
+    assert f"{float(row.split(',')[2]):.1f}" == shown.split(" ")[0]
+
+
 def test_a_run_that_measured_nothing_says_so(compared: Path, page: Path, browser: Browser) -> None:
     run = compared / "cc-fedavg-seed-0"
     header, *rows = (run / "rounds.csv").read_text().splitlines()

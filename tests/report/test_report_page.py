@@ -229,6 +229,19 @@ def test_runs_on_devices_may_not_measure_accuracy_nor_know_who_holds_what(compar
     assert "nan" not in reader.text
 
 
+def test_long_runs_that_were_measured_now_and_then_keep_what_was_measured(compared: Path) -> None:
+    run = compared / "cc-fedavg-seed-0"
+    header, row = (run / "rounds.csv").read_text().splitlines()[:2]
+    tail = row.split(",", 3)[3]
+    rows = [f"{t},{t / 100 if t % 10 == 9 else 'nan'},nan,{tail}" for t in range(2000)]
+    (run / "rounds.csv").write_text("\n".join([header, *rows]) + "\n")
+    (line,) = json.loads(read(page_of(run)).data)["lines"]
+    assert line["rounds"] == list(range(10, 2001, 10))
+    assert line["accuracy"][0] == [t / 100 for t in range(9, 2000, 10)]
+    assert line["client_steps"][0][-1] == 2000 * int(tail.split(",")[4])
+    assert line["every_round"], "nothing that was measured is left out"
+
+
 def test_long_runs_of_many_clients_make_a_small_page(compared: Path) -> None:
     run = compared / "cc-fedavg-seed-0"
     rounds, clients = 20_000, 100_000

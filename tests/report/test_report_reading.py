@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ def test_a_comparison_holds_its_runs(compared: Path) -> None:
     expected = [f"{method}-seed-{seed}" for method in ("cc-fedavg", "fedavg", "strategy-1") for seed in (0, 1)]
     assert runs_of(compared) == expected
     assert runs_of(compared.parent) == expected, "a folder above"
+    single = Path(shutil.copytree(compared / "fedavg-seed-0", compared.parent / "single"))
+    assert runs_of(compared.parent) == [*expected, single.name], "runs at several depths"
 
 
 def test_a_run_given_twice_counts_once(compared: Path) -> None:

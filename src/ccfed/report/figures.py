@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ccfed.report.lines import Line
 from ccfed.report.reading import FloatArray, FolderRun
@@ -37,8 +38,8 @@ def figures(lines: Sequence[Line]) -> dict[str, Any]:
 
 def _curves(line: Line, curves: int) -> dict[str, Any]:
     """One row a counted run, one column a drawn round; costs are sums up to and with the round."""
-    drawn = chosen_rounds(line.rounds, curves)
-    runs = line.counted
+    runs, measured = line.counted, _measured(line)
+    drawn = measured[chosen_rounds(len(measured), curves)]
 
     def at(run: FolderRun, values: FloatArray) -> list[float]:
         return [float(f"{value:.6g}") for value in values[drawn]]
@@ -50,13 +51,22 @@ def _curves(line: Line, curves: int) -> dict[str, Any]:
         "method": line.method,
         "seeds": [run.seed for run in runs],
         "rounds": (drawn + 1).tolist(),
-        "every_round": len(drawn) == line.rounds,
+        "every_round": len(drawn) == len(measured),
         "accuracy": [at(run, run.rounds["accuracy"]) for run in runs],
         "loss": [at(run, run.rounds["loss"]) for run in runs],
         "client_steps": [at(run, run.rounds["client_steps"].cumsum()) for run in runs],
         "bytes": [at(run, (run.rounds["bytes_up"] + run.rounds["bytes_down"]).cumsum()) for run in runs],
         "step_flops": float(step[0]) if step and step[0] is not None else None,
     }
+
+
+def _measured(line: Line) -> NDArray[np.int64]:
+    """The rounds (0, 1, ...) after which accuracy or loss of some counted run was measured; all, if none was."""
+    told = np.zeros(line.rounds, dtype=np.bool_)
+    for run in line.counted:
+        for name in ("accuracy", "loss"):
+            told |= np.isfinite(run.rounds[name][: line.rounds])
+    return np.flatnonzero(told) if told.any() else np.arange(line.rounds)
 
 
 def _maps(lines: Sequence[Line]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -122,11 +122,8 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
 
 
 def _runs_in(folder: Path) -> list[Path]:
-    for depth in range(DEEPEST + 1):
-        inside = sorted(path.parent for path in folder.glob("*/" * depth + "rounds.csv") if path.is_file())
-        if inside:
-            return inside
-    return []
+    patterns = ("*/" * depth + "rounds.csv" for depth in range(DEEPEST + 1))
+    return sorted(path.parent for pattern in patterns for path in folder.glob(pattern) if path.is_file())
 
 
 def read_run(folder: Path) -> FolderRun:

@@ -34,7 +34,7 @@ function costFigures() {
 
 // What each line had spent when it first reached an accuracy: means over the seeds that reached it.
 function targetFigure() {
-  const lasts = data.lines.flatMap((line) => line.accuracy.map((values) => values.at(-1))).filter((value) => value > 0);
+  const lasts = data.lines.flatMap(lastAccuracies).filter((value) => value > 0);
   const best = lasts.length ? lasts.reduce((a, b) => Math.max(a, b)) : 100;
   worth.target = best > 10 ? Math.floor((best * 0.9) / 5) * 5 : Math.floor(best);
   const field = { type: "number", min: 0, max: 100, step: "any", value: worth.target, inputmode: "decimal" };
@@ -86,7 +86,7 @@ function reachedTable() {
 function costDownload() {
   const names = Object.keys(data.lines[0].costs);
   const rows = () => data.lines.map((line) => {
-    const last = line.accuracy.map((values) => values.at(-1)).filter((value) => value !== null);
+    const last = lastAccuracies(line);
     const { flops } = line.costs;
     const joules = flops === null ? "" : trimmed(flops * page.joules, 6);
     return [line.label, line.seeds.length, last.length ? trimmed(average(last), 6) : "", ...names.map((name) => line.costs[name]), joules];

@@ -31,6 +31,9 @@ function summary(values, ceiling) {
 const across = (columns, k) => columns.map((column) => column[k]);
 const average = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
+// Each seed's accuracy after the last round after which it was measured.
+const lastAccuracies = (line) => line.accuracy.map((values) => values.findLast((value) => value !== null)).filter((value) => value !== undefined);
+
 // The series of a figure: points of every line that is not hidden. `x(line, k)` is where its k-th point stands.
 function seriesOf(column, x) {
   return data.lines.flatMap((line, i) => {

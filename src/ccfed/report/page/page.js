@@ -30,8 +30,7 @@ function learningCurves() {
 
 function hideMost() {
   if (data.lines.length <= MANY) return;
-  const last = (line) => (line.accuracy.length ? average(line.accuracy.map((values) => values.at(-1) ?? 0)) : -1);
-  const order = data.lines.map((line, i) => [last(line), i]).sort((a, b) => b[0] - a[0]);
+  const order = data.lines.map((line, i) => [lastAccuracies(line).length ? average(lastAccuracies(line)) : -1, i]).sort((a, b) => b[0] - a[0]);
   for (const [, i] of order.slice(MANY)) page.hidden.add(i);
 }
 
