@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ FENCE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 RUN = ("python", "sh", "console")
+SHOWN = ("ini", "text", "toml")
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,22 @@ class Block:
     language: str
     code: str
     not_run: str | None
+
+
+class Log:
+    """What the page about observers does to a run of Weights & Biases."""
+
+    def __init__(self, *, project: str, group: str, name: str, config: dict[str, object], reinit: str) -> None:
+        assert "rounds" in config
+        self.steps: list[int] = []
+        self.finished = False
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        assert "accuracy" in values
+        self.steps.append(step)
+
+    def finish(self) -> None:
+        self.finished = True
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
@@ -53,6 +71,9 @@ def run_shell(block: Block, folder: Path) -> None:
 def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    logs: list[Log] = []
+    wandb = SimpleNamespace(init=lambda **given: logs.append(Log(**given)) or logs[-1])
+    monkeypatch.setitem(sys.modules, "wandb", wandb)  # the real one would want an account
     names: dict[str, object] = {"__name__": "__main__"}
     for block in blocks_of(page):
         if block.language not in RUN or block.not_run:
@@ -61,6 +82,8 @@ def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.
             exec(compile("\n" * (block.line - 1) + block.code, str(page), "exec"), names)
         else:
             run_shell(block, tmp_path)
+    assert all(log.steps == list(range(1, 11)) and log.finished for log in logs)
+    assert len(logs) == (2 if page.name == "report.md" else 0)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -68,6 +91,17 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
         if not target.startswith(("http:", "https:", "mailto:")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_block_is_overlooked(page: Path) -> None:
+    blocks = list(blocks_of(page))
+    fences = re.findall(r"^\s*(?:```|~~~)", page.read_text(), re.MULTILINE)
+    assert len(fences) == 2 * len(blocks), f"{page.name} has a block without a language, or an indented one"
+    assert {block.language for block in blocks} <= {*RUN, *SHOWN}
+    for block in blocks:
+        for test in re.findall(r"\S+\.py", block.not_run or ""):
+            assert (ROOT / test).exists(), f"{page.name}:{block.line} is run by {test}, which does not exist"
 
 
 def test_every_page_is_in_the_index() -> None:
