@@ -137,6 +137,13 @@ def test_a_comparison_on_a_cluster_is_the_same_as_here_though_a_worker_is_killed
     assert run(state.parent.parent) == run(tmp_path / "here" / "fedopt-seed-1")
 
 
+def test_event_files_come_back_from_a_cluster(cluster: str, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    out = ["--out", str(tmp_path / "run"), "--ray", cluster, "--tensorboard"]
+    assert main(["compare", "--methods", "fedavg", *SIZES, *out]) == 0
+    assert len(list((tmp_path / "run" / "fedavg-seed-0").glob("events.out.*"))) == 1
+
+
 def test_the_papers_runs_on_a_cluster_are_the_same_as_here_and_each_is_made_once(cluster: str, tmp_path: Path) -> None:
     tiny = Settings(data="tiny", clients=4, rounds=5, steps=3, batch_size=8)
     cells = [Cell(replace(tiny, method=name, seed=seed)) for name in ("cc-fedavg", "strategy-2") for seed in (0, 1)]

@@ -8,6 +8,8 @@ import pytest
 import ccfed
 from ccfed import Runs, budgets, methods
 from ccfed.data import Federation
+from ccfed.records import RoundRecord
+from ccfed.simulation import Running, Simulation
 from ccfed.simulation.results import in_bytes
 
 
@@ -96,3 +98,20 @@ def test_budgets_must_fit_the_federation(digits_of_8: Federation) -> None:
 )
 def test_bytes_as_one_reads_them(count: float, text: str) -> None:
     assert in_bytes(count) == text
+
+
+def test_compute_saved_is_that_of_the_rounds_that_were_played(digits_of_8: Federation) -> None:
+    class StopAtOnce:
+        def on_start(self, simulation: Simulation) -> None:
+            pass
+
+        def on_round(self, simulation: Simulation, played: list[tuple[Running, RoundRecord]]) -> None:
+            simulation.stop_requested = True
+
+        def on_end(self, simulation: Simulation) -> None:
+            pass
+
+    runs = ccfed.simulate(digits_of_8, methods.fedavg(), rounds=10, steps=1, observers=[StopAtOnce()])
+    (run,) = runs.all
+    assert len(run.records) == 1
+    assert run.compute_saved == 0

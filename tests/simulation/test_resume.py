@@ -1,12 +1,14 @@
 """A simulation that is stopped anywhere and taken up again comes to the same result, to the bit."""
 
+import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from ccfed import Estimator, budgets, data, methods
+from ccfed import Estimator, budgets, data, files, methods
 from ccfed import server as servers
 from ccfed.algorithm import Method, Space
 from ccfed.algorithm.methods import METHODS
@@ -288,6 +290,40 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
         both.write_bytes(b"")
     with pytest.raises(ValueError, match=r"--resume: .*state.safetensors is damaged.*choose another --out"):
         restored(begun(e), tmp_path)
+
+
+def test_a_checkpoint_that_finds_no_room_leaves_nothing_in_the_way(
+    digits_of_12: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (e,) = experiments(digits_of_12, {"cc-fedavg": CHOSEN["cc-fedavg"]})[:1]
+    running = begun(e)
+    writer = Checkpoint.of(tmp_path, running)
+
+    def play() -> None:
+        jobs = running.begin_round()
+        running.record(running.end_round(torch.ones(len(jobs), len(running.state.model))), 1.0, 2.0, 3.0)
+
+    for _ in range(2):
+        play()
+        writer.save(running)
+    good = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    play()
+    save = files.save
+
+    def only_parts(path: Path, *args: Any, **more: Any) -> str:
+        if path.name == STATE:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return save(path, *args, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "save", only_parts)
+        with pytest.raises(OSError, match="No space left"):
+            writer.save(running)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == good
+    writer.save(running)
+    back = begun(e)
+    Checkpoint.of(tmp_path, back).restore(back)
+    assert_same(running, back)
 
 
 def test_another_run_or_format_is_refused_in_one_sentence(

@@ -19,7 +19,7 @@ from ccfed.algorithm.methods import METHODS
 from ccfed.models.network import MODELS
 from ccfed.simulation import Experiment, Running, Simulation
 from ccfed.simulation.checkpoint import Checkpoint
-from ccfed.simulation.memory import bytes_of_pasts, space_for
+from ccfed.simulation.memory import bytes_of_pasts, free_on_host, space_for
 from ccfed.simulation.settings import sizes_of
 from ccfed.training import OneByOne
 
@@ -140,6 +140,23 @@ def test_what_was_chosen_is_said_and_is_what_happens(tmp_path: Path) -> None:
     assert said == []
 
 
+def test_memory_that_a_container_may_not_use_is_not_free(tmp_path: Path) -> None:
+    free = free_on_host(tmp_path)
+    assert free > 10**6
+    old = tmp_path / "memory"
+    old.mkdir()
+    for name, text in (("limit_in_bytes", "900000"), ("usage_in_bytes", "600000"), ("stat", "total_inactive_file 7\n")):
+        (old / f"memory.{name}").write_text(text)
+    assert free_on_host(tmp_path) == 300_007
+    for name, text in (("max", "max"), ("current", "600000"), ("stat", "anon 1\ninactive_file 9\n")):
+        (tmp_path / f"memory.{name}").write_text(text)
+    assert free_on_host(tmp_path) == 300_007, "no limit"
+    (tmp_path / "memory.max").write_text("600001\n")
+    assert free_on_host(tmp_path) == 10
+    (tmp_path / "memory.max").write_text("5\n")
+    assert free_on_host(tmp_path) == 0
+
+
 def test_pasts_in_half_precision_take_half_and_change_little(digits_of_8: data.Federation) -> None:
     method = methods.cc_fedavg(budgets.levels(8, 4))
     e = Experiment(method, digits_of_8, MODELS["mlp"], rounds=20, steps=5)
@@ -174,3 +191,15 @@ def test_a_million_clients_run_from_the_command_line_in_bounded_memory(tmp_path:
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 1.5e6  # kB
     size = sum(path.stat().st_size for path in (tmp_path / "run").rglob("*"))
     assert size < 200e6
+
+
+@pytest.mark.slow
+def test_the_script_of_the_tables_makes_a_row_for_each_size() -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "scale.py"
+    words = ["--clients", "30", "60", "--selected", "20", "--rounds", "2", "--steps", "1", "--history-memory", "0B,0B"]
+    made = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=True)
+    head, _, first, second, *_ = made.stdout.splitlines()
+    assert head.startswith("| clients | s a round |")
+    assert first.startswith("| 30 |")
+    assert second.startswith("| 60 |")
+    assert "in memory-mapped files in the run's folder" in second

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType, TracebackType
 
 from ccfed.records import RoundRecord
@@ -31,7 +32,8 @@ class Stopping:
         if self.code is not None:
             raise KeyboardInterrupt
         self.code = 128 + number
-        print("stopping after this round (once more: at once)", file=sys.stderr, flush=True)
+        with suppress(RuntimeError):  # the signal came while something else was being printed
+            print("stopping after this round (once more: at once)", file=sys.stderr, flush=True)
 
     def on_start(self, simulation: Simulation) -> None:
         """Begins nothing if it is to end already."""

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ccfed.files import write_whole
+
 
 @dataclass(frozen=True)
 class RoundRecord:
@@ -39,8 +41,8 @@ def row_text(record: RoundRecord) -> str:
 
 
 def write_rounds(path: Path, records: Iterable[RoundRecord]) -> None:
-    """Writes rounds.csv with these rows."""
-    path.write_text(",".join(COLUMNS) + "\n" + "".join(map(row_text, records)))
+    """Writes rounds.csv with these rows, whole or not at all."""
+    write_whole(path, (",".join(COLUMNS) + "\n" + "".join(map(row_text, records))).encode())
 
 
 def read_rounds(path: Path) -> list[RoundRecord]:

@@ -75,6 +75,7 @@ class Checkpoint:
             self._save(running, self._segments, extra or {}, engine)
         except BaseException:
             self._start_anew()  # what was written belongs to no state
+            self._remove_remains()
             raise
 
     def restore(self, running: Running, say: Callable[[str], None] = lambda sentence: None) -> dict[str, Any] | None:
@@ -229,6 +230,17 @@ class Checkpoint:
         """The files in the folder that are parts of a checkpoint or remains of one, with their numbers."""
         found = [(path, PART.fullmatch(path.name)) for path in self.folder.iterdir()]
         return [(path, int(part[1])) for path, part in found if part]
+
+    def _remove_remains(self) -> None:
+        """Removes what a checkpoint that came to nothing has left: on a full disk it would be in the next one's way."""
+        needed: set[str] = set()
+        try:
+            for state in (self.folder / STATE, files.previous_of(self.folder / STATE)):
+                if state.exists():
+                    needed |= set(_files_of(files.load(state).facts))
+            self._remove_all_but(needed)
+        except (OSError, Damaged):
+            return  # nothing is removed of which it is not known that nobody needs it
 
     def _remove_all_but(self, names: set[str]) -> None:
         for path, _ in self._parts():

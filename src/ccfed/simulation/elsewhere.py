@@ -12,12 +12,14 @@ from ccfed.simulation.checkpoints import FOLDER, Checkpoints, locked
 from ccfed.simulation.experiment import Experiment
 from ccfed.simulation.folder import RunFolders
 from ccfed.simulation.identity import Identities
+from ccfed.simulation.loop import Observer
 from ccfed.simulation.memory import STORED, space_for
 from ccfed.simulation.results import Run, Runs
 from ccfed.simulation.running import Running
 from ccfed.simulation.settings import Settings
 from ccfed.simulation.simulate import find_device, run
 from ccfed.simulation.spread import connected, shared_out
+from ccfed.simulation.tensorboard import TensorBoard
 
 Finished = list[tuple[Run, dict[str, bytes]]]
 """The results of a group: each federation's Run, and the files of its folder."""
@@ -30,12 +32,13 @@ def run_elsewhere(
     address: str,
     *,
     resume: bool = False,
+    tensorboard: bool = False,
     say: Callable[[str], None],
 ) -> Runs:
     """Simulates `experiments` on the Ray cluster at `address` with the device, engine and so on of `settings`.
 
     The data are sent along. Each federation's folder is written here once, when it is finished; with `resume` those
-    that have finished are not run again. `say` hears what is done.
+    that have finished are not run again. With `tensorboard` it holds an event file, too. `say` hears what is done.
     """
     with ExitStack() as entered:
         cluster = entered.enter_context(connected(address, gpus=settings.device != "cpu"))
@@ -50,7 +53,7 @@ def run_elsewhere(
         groups = shared_out(left, cluster.slots)
         say(f"{len(left)} of {len(experiments)} federations on {address}, {cluster.slots} at the same time")
         pieces = [[experiments[i] for i in group] for group in groups]
-        coming = entered.enter_context(closing(cluster.spread(Work(settings), pieces, say)))
+        coming = entered.enter_context(closing(cluster.spread(Work(settings, tensorboard), pieces, say)))
         for number, finished in coming:
             for i, (result, content) in zip(groups[number], finished, strict=True):
                 _write(folders[result.name, result.seed], content)
@@ -65,18 +68,22 @@ class Work:
     back results and files."""
 
     settings: Settings
+    tensorboard: bool = False
 
     def __call__(self, experiments: list[Experiment]) -> Finished:
         """Simulates and packs up."""
         s = self.settings
         with tempfile.TemporaryDirectory(prefix="ccfed-") as place:
             folders = {(e.name, e.seed): Path(place) / str(number) for number, e in enumerate(experiments)}
+            observers: list[Observer] = [Checkpoints(folders, seconds=float("inf")), RunFolders(folders)]
+            if self.tensorboard:
+                observers.append(TensorBoard(folders))
             runs = run(
                 experiments,
                 device=s.device,
                 engine=s.engine,
                 precision=s.precision,
-                observers=[Checkpoints(folders, seconds=float("inf")), RunFolders(folders)],
+                observers=observers,
                 space=space_for(experiments, s.history_memory, find_device(s.device), Path(place), print),
                 store_dtype=STORED[s.history_dtype],
                 say=print,

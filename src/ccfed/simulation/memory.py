@@ -14,6 +14,12 @@ from ccfed.simulation.settings import sizes_of
 STORED = {"float32": None, "bfloat16": torch.bfloat16}
 """The types that --history-dtype names; None is the model's own."""
 
+GROUPS = (
+    (".", "memory.max", "memory.current", "inactive_file"),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+"""Where Linux tells how much memory a container may use and does, in both versions of its control groups."""
+
 
 def space_for(
     experiments: Sequence[Experiment], text: str, device: torch.device, folder: Path, say: Callable[[str], None]
@@ -24,13 +30,28 @@ def space_for(
     """
     sizes = sizes_of(text)
     if sizes is None:
-        host = psutil.virtual_memory().available / 2
+        host = free_on_host() / 2
         sizes = (torch.cuda.mem_get_info(device)[0] / 2, host) if device.type == "cuda" else (host, 0.0)
     space = Space(*sizes, folder)
     expected = sum(map(bytes_of_pasts, experiments))
     if expected:
         say(f"pasts take up to {_places(expected, space, device)}")
     return space
+
+
+def free_on_host(groups: Path = Path("/sys/fs/cgroup")) -> float:
+    """Bytes of host memory that are free, of those that a container may use if this is one."""
+    free = float(psutil.virtual_memory().available)
+    for folder, limit, used, cache in GROUPS:
+        try:
+            most = int((groups / folder / limit).read_text())  # not a number where there is no limit
+            taken = int((groups / folder / used).read_text())
+            told = dict(line.split() for line in (groups / folder / "memory.stat").read_text().splitlines())
+            taken -= int(told[cache])  # what the system keeps of files it gives back
+        except (OSError, ValueError, KeyError):
+            continue
+        free = min(free, max(0, most - taken))
+    return free
 
 
 def bytes_of_pasts(experiment: Experiment) -> int:

@@ -42,7 +42,7 @@ class ShowProgress:
 
     def on_round(self, simulation: Simulation, played: list[tuple[Running, RoundRecord]]) -> None:
         """Moves the bar on, or prints a line every tenth of the way."""
-        done = played[0][1].round + 1
+        done = min(record.round for _, record in played) + 1
         if self._bar is not None:
             counted, left = self._counted(done), self._time(done)
             room = self.console.width - len(counted) - self._bar_width - len(left) - 3

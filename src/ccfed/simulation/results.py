@@ -15,8 +15,8 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One federation's result: `records`, one a round, and sums over them. `model` is the last global model
-    [parameters]."""
+    """One federation's result: `records`, one a round, and sums over them. `client_steps_full` is what full training of
+    everyone selected would have taken in these rounds; `model` is the last global model [parameters]."""
 
     name: str
     seed: int
@@ -32,7 +32,8 @@ class Run:
         e = running.experiment
         client, server = running.storage_bytes()
         model = running.state.model.detach().double().cpu().numpy()
-        return cls(e.name, e.seed, tuple(running.records), e.client_steps_full, client, server, model)
+        full = len(running.records) * e.steps * e.selected
+        return cls(e.name, e.seed, tuple(running.records), full, client, server, model)
 
     def column(self, name: str) -> FloatArray:
         """One number a round: float64 [rounds]; `name` is a field of RoundRecord."""

@@ -2,14 +2,10 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ccfed.records import RoundRecord
 from ccfed.simulation.loop import Simulation
 from ccfed.simulation.running import Running
-
-if TYPE_CHECKING:
-    pass
 
 # TensorBoard shows what stands before the slash as a group.
 TAGS = {
