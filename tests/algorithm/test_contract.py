@@ -13,7 +13,9 @@ from torch import Tensor
 from ccfed.algorithm import (
     Method,
     Moment,
+    NotFinite,
     Outcome,
+    Schedule,
     budgets,
     estimators,
     methods,
@@ -283,6 +285,8 @@ def test_an_estimator_of_the_wrong_shape_is_named() -> None:
 
     with pytest.raises(ValueError, match=r"estimator 'wrong' returned moves of shape \(6,\)"):
         played(methods.cc_fedavg(P, estimator=wrong))
+    with pytest.raises(ValueError, match=r"estimator 'numbers' returned moves as ndarray"):
+        played(methods.cc_fedavg(P, estimator=estimators.Estimator("numbers", lambda view: view.last_move.numpy())))
 
 
 @given(
@@ -320,3 +324,64 @@ def test_every_selected_client_is_accounted_for(
         trained_before |= now
         if t == 0 and name in ("strategy-1", "strategy-2", "cc-fedavg", "cc-fedavg-c", "mifa"):
             assert bool(outcome.trained.all())
+
+
+def test_a_round_that_comes_to_nan_changes_nothing_and_names_the_client() -> None:
+    def broken(view: estimators.View) -> Tensor:
+        estimates = view.last_move.clone()
+        estimates[view.clients == 5] = torch.nan
+        return estimates
+
+    width = PROBLEM.b.shape[1]
+    method = methods.cc_fedavg(P, "round-robin", estimator=broken).but(server=server.sgd(momentum=0.9))
+    state = start(method, torch.zeros(width, dtype=torch.float64), CLIENTS)
+    for t in range(2):
+        playing = play(state, method, torch.arange(CLIENTS), steps=STEPS, rounds=ROUNDS)
+        work = next(playing)
+        before = state.model, state.server, state.history.last_rounds(torch.arange(CLIENTS)).tolist()
+        moves = torch.ones(len(work.clients), width, dtype=torch.float64)
+        if t == 0:
+            with pytest.raises(StopIteration):
+                playing.send(moves)
+            continue
+        with pytest.raises(NotFinite, match="the move that estimator 'broken' gives for client 5 is not finite"):
+            playing.send(moves)
+        assert (state.model, state.server) == before[:2]
+        assert state.history.last_rounds(torch.arange(CLIENTS)).tolist() == before[2]
+        assert state.round == 1
+
+
+def test_a_server_that_comes_to_nan_is_named() -> None:
+    careless = server.Server("careless", advance=lambda x, move, state: (x / 0 * 0, {}))
+    with pytest.raises(NotFinite, match="the global model that server 'careless' makes of the moves is not finite"):
+        played(methods.fedavg().but(server=careless))
+
+
+@pytest.mark.parametrize(
+    ("decide", "got"),
+    [
+        (lambda now: torch.ones(len(now.clients), dtype=torch.int64), r"torch.int64 of shape \(9,\)"),
+        (lambda now: torch.ones(3, dtype=torch.bool), r"torch.bool of shape \(3,\)"),
+        (lambda now: [True] * len(now.clients), "list"),
+    ],
+)
+def test_a_schedule_that_does_not_say_yes_or_no_is_named(decide: Callable[[Moment], Tensor], got: str) -> None:
+    with pytest.raises(ValueError, match=f"schedule 'odd' returned {got}, but 9 selected clients need bool"):
+        played(methods.strategy_1(P, Schedule("odd", decide)))
+
+
+def test_parts_may_be_given_as_they_come() -> None:
+    def half(view: estimators.View) -> Tensor:
+        return 0.5 * view.last_move
+
+    built = Method("mine", P.tolist(), "round-robin", half)  # type: ignore[arg-type]
+    changed = methods.fedavg().but(name="mine", p=P.tolist(), schedule="round-robin", estimator=half)
+    wanted = methods.cc_fedavg(P, "round-robin", estimator=half)
+    for method in (built, changed):
+        assert torch.allclose(played(method).models, played(wanted).models, rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match=r"schedule is 'ad-hok'; did you mean 'ad-hoc'"):
+        methods.cc_fedavg(P, "ad-hok")
+    with pytest.raises(ValueError, match=r"estimator is 0\.5, but it must be an Estimator or a function"):
+        methods.cc_fedavg(P, estimator=0.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"--p is 0\.0 for client 1"):
+        methods.cc_fedavg(P).but(p=[1, 0])

@@ -36,6 +36,7 @@ def test_groups_are_the_papers() -> None:
     [
         (lambda: budgets.levels(8, -1), "--beta is -1"),
         (lambda: budgets.levels(8, math.nan), "--beta is nan"),
+        (lambda: budgets.levels(8, 5000), "--beta is 5000, which is so large that the last p_i would be 0"),
         (lambda: budgets.groups(8, 1.5, 2), "--r is 1.5"),
         (lambda: budgets.groups(8, 0.5, 0.5), "--W is 0.5"),
         (lambda: budgets.explicit([0.5, 0.0]), r"--p is 0.0 for client 1, but every p must lie in \(0, 1\]"),

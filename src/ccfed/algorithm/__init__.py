@@ -4,7 +4,7 @@ from ccfed.algorithm import budgets, costs, estimators, methods, schedules, serv
 from ccfed.algorithm.estimators import Estimator, View
 from ccfed.algorithm.history import History
 from ccfed.algorithm.methods import Method
-from ccfed.algorithm.round import Assignment, Outcome, State, play, start
+from ccfed.algorithm.round import Assignment, NotFinite, Outcome, State, play, start
 from ccfed.algorithm.rows import Space
 from ccfed.algorithm.schedules import Moment, Schedule
 from ccfed.algorithm.selection import select
@@ -16,6 +16,7 @@ __all__ = [
     "History",
     "Method",
     "Moment",
+    "NotFinite",
     "Outcome",
     "Schedule",
     "Server",

@@ -12,7 +12,10 @@ def levels(clients: int, beta: float) -> Tensor:
     if beta < 0 or not math.isfinite(beta):
         raise ValueError(f"--beta is {beta}, but it must be a finite number of at least 0")
     i = torch.arange(clients, dtype=torch.float64)
-    return 0.5 ** torch.floor(beta * i / clients)
+    p = 0.5 ** torch.floor(beta * i / clients)
+    if clients > 0 and not float(p[-1]) > 0:
+        raise ValueError(f"--beta is {beta:g}, which is so large that the last p_i would be 0")
+    return p
 
 
 def groups(clients: int, r: float, W: float) -> Tensor:

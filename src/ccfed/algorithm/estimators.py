@@ -79,6 +79,8 @@ def as_estimator(rule: Estimator | Callable[[View], Tensor | None]) -> Estimator
     """Wraps a plain function `view -> moves`; an Estimator stays as it is."""
     if isinstance(rule, Estimator):
         return rule
+    if not callable(rule):
+        raise ValueError(f"estimator is {rule!r}, but it must be an Estimator or a function of a View")
     return Estimator(getattr(rule, "__name__", type(rule).__name__), rule)
 
 

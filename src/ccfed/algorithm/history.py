@@ -117,9 +117,14 @@ class History:
             return self.like.new_zeros(len(clients), 0)
         return self._states.get(clients)
 
+    @property
+    def bytes_each(self) -> int:
+        """The bytes that the past of one client takes where it is kept."""
+        return self.keeps * self._on_clients.width * self._on_clients.dtype.itemsize
+
     def storage_bytes(self) -> tuple[int, int]:
         """(on all clients together, on the server): bytes that the pasts take there."""
-        each = self.keeps * self._on_clients.width * self._on_clients.dtype.itemsize
+        each = self.bytes_each
         return each * self._on_clients.filled, each * self._at_server.filled
 
     def past_of(self, clients: Tensor) -> dict[str, Tensor]:

@@ -8,11 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ccfed.algorithm import budgets, estimators, schedules
+from ccfed.algorithm import budgets, estimators
 from ccfed.algorithm import server as servers
 from ccfed.algorithm.estimators import Estimator, View, as_estimator
 from ccfed.algorithm.history import Keep
-from ccfed.algorithm.schedules import Schedule
+from ccfed.algorithm.schedules import Schedule, as_schedule
 from ccfed.algorithm.server import Server
 
 Budgets = Sequence[float] | Tensor
@@ -29,11 +29,16 @@ def partial_work(p: Tensor, steps: int) -> Tensor:
     return (p * steps + 1e-9).to(torch.int64).clamp(min=1)
 
 
+def _numbers(p: Budgets) -> Tensor:
+    return p if isinstance(p, Tensor) and p.dtype == torch.float64 else budgets.explicit(p)
+
+
 @dataclass(frozen=True, eq=False)
 class Method:
     """A federated method. `p` is float64 [clients], or None where nobody ever skips (p_i = 1 for all).
 
     `speaks_for`: whose estimates enter the mean, those of the selected clients or of everyone with a past (MIFA).
+    A schedule may be given by its name, an estimator as a plain function, and `p` as a list.
     `keep` and `on_server` say where pasts are kept (Algorithms 1, 2 and 3). Change one choice with `method.but(...)`.
     """
 
@@ -46,6 +51,12 @@ class Method:
     keep: Keep = "client"
     on_server: tuple[int, ...] | None = None
     speaks_for: Literal["selected", "everyone"] = "selected"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schedule", as_schedule(self.schedule))
+        object.__setattr__(self, "estimator", as_estimator(self.estimator))
+        if self.p is not None:
+            object.__setattr__(self, "p", _numbers(self.p))
 
     def but(self, **choices: object) -> "Method":
         """This method with other choices: `cc_fedavg(p).but(name="adam", server=server.adam())`."""
@@ -63,10 +74,8 @@ def _method(
     estimator: Estimator | Callable[[View], Tensor | None],
     **choices: object,
 ) -> Method:
-    if isinstance(schedule, str):
-        schedule = schedules.SCHEDULES[schedule]()
     checked = None if p is None else budgets.explicit(p)
-    return Method(name, checked, schedule, as_estimator(estimator)).but(**choices)
+    return Method(name, checked, as_schedule(schedule), as_estimator(estimator)).but(**choices)
 
 
 def fedavg() -> Method:

@@ -22,6 +22,10 @@ AT_ONCE_BYTES = 2**30
 """Estimates that take more memory than this enter the mean piece by piece (MIFA, which asks everyone)."""
 
 
+class NotFinite(ArithmeticError):
+    """A round came to a number that is NaN or infinite, which the message says where; it left its State as it was."""
+
+
 @dataclass
 class State:
     """All that a federation carries from round to round: t, x_t [parameters], the pasts, and the server's own state."""
@@ -90,6 +94,7 @@ def play(
 
     # Each selected client trains if its schedule says so, or if it has no past that it could repeat.
     trains = method.schedule.decide(Moment(t, rounds, selected, p, seed))
+    _check_decision(method.schedule.name, trains, len(selected))
     if rule.needs_past:
         trains = trains | ~history.knows(selected)
     trained = selected[trains]
@@ -113,8 +118,6 @@ def play(
     notes = None
     if rule.note is not None and len(trained):
         notes = rule.note(View(t, rounds, x, trained, trained, moves, history))
-    if rule.keeps:
-        history.remember(t, x, trained, moves, notes)
 
     # x_{t+1} = x_t + mean of Δ_i, summed in the order of the clients, whoever trained or not.
     speakers, spoken = trained, moves
@@ -124,9 +127,16 @@ def play(
     if move is None and len(speakers):
         shares = None if weights is None else weights[speakers]
         move = method.server.combine(spoken, shares, method.work(method.budget(speakers), steps))
+    model, server = x, state.server
     if move is not None:
-        state.model, state.server = method.server.advance(x, move, state.server)
-    state.round = t + 1
+        model, server = method.server.advance(x, move, state.server)
+        if not bool(torch.isfinite(model.sum())):
+            raise NotFinite(_culprit(method, speakers, spoken, trained))
+
+    # Only a round that came to something sound changes the state.
+    if rule.keeps:
+        history.remember(t, x, trained, moves, notes)
+    state.model, state.server, state.round = model, server, t + 1
 
     model_bytes = len(x) * x.element_size()
     traffic = costs.traffic(
@@ -162,9 +172,30 @@ def _in_order(clients: Tensor, moves: Tensor) -> tuple[Tensor, Tensor]:
     return clients[order], moves[order.to(moves.device)]
 
 
-def _check_estimates(name: str, estimates: Tensor, skippers: int, parameters: int) -> None:
-    if estimates.shape != (skippers, parameters):
-        raise ValueError(
-            f"estimator {name!r} returned moves of shape {tuple(estimates.shape)}, "
-            f"but {skippers} skippers with {parameters} parameters need ({skippers}, {parameters})"
+def _check_decision(name: str, trains: object, selected: int) -> None:
+    # Numbers in place of yes and no would be taken for the places of clients, and nobody would notice.
+    if not isinstance(trains, Tensor) or trains.dtype != torch.bool or trains.shape != (selected,):
+        got = f"{trains.dtype} of shape {tuple(trains.shape)}" if isinstance(trains, Tensor) else type(trains).__name__
+        raise ValueError(f"schedule {name!r} returned {got}, but {selected} selected clients need bool ({selected},)")
+
+
+def _check_estimates(name: str, estimates: object, skippers: int, parameters: int) -> None:
+    if not isinstance(estimates, Tensor) or estimates.shape != (skippers, parameters):
+        got = (
+            f"of shape {tuple(estimates.shape)}" if isinstance(estimates, Tensor) else f"as {type(estimates).__name__}"
         )
+        raise ValueError(
+            f"estimator {name!r} returned moves {got}, "
+            f"but {skippers} skippers with {parameters} parameters need a tensor of shape ({skippers}, {parameters})"
+        )
+
+
+def _culprit(method: Method, speakers: Tensor, spoken: Tensor, trained: Tensor) -> str:
+    """What made the next global model not finite, in a sentence."""
+    bad = speakers[~torch.isfinite(spoken.sum(1)).cpu()]
+    if len(bad) == 0:
+        return f"the global model that server {method.server.name!r} makes of the moves is not finite"
+    client = int(bad[0])
+    if bool((trained == client).any()):
+        return f"the move of client {client} is not finite"
+    return f"the move that estimator {method.estimator.name!r} gives for client {client} is not finite"

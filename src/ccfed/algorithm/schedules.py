@@ -1,5 +1,6 @@
 """Who trains in round t: each schedule looks at a Moment and answers yes or no for every selected client."""
 
+import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -108,3 +109,14 @@ SCHEDULES: dict[str, Callable[[], Schedule]] = {
     "synchronised": synchronised,
     "live": lambda: live(device_can_train()),
 }
+
+
+def as_schedule(rule: Schedule | str) -> Schedule:
+    """The schedule of this name, such as "round-robin"; a Schedule stays as it is."""
+    if isinstance(rule, Schedule):
+        return rule
+    if rule not in SCHEDULES:
+        near = difflib.get_close_matches(str(rule), SCHEDULES, 1)
+        hint = f"did you mean {near[0]!r}? It" if near else "it"
+        raise ValueError(f"schedule is {rule!r}; {hint} must be a Schedule or one of {', '.join(SCHEDULES)}")
+    return SCHEDULES[rule]()

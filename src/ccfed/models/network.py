@@ -1,5 +1,6 @@
 """An nn.Module seen as a function of one flat vector of parameters, which is how the algorithm sees it."""
 
+import copy
 import difflib
 import importlib
 import inspect
@@ -74,8 +75,8 @@ def find_model(model: str) -> Maker:
         place, _, name = model.partition(":")
         try:
             maker = getattr(importlib.import_module(place), name)
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"--model is {model!r}, but {error}") from error
+        except Exception as error:  # whatever the module raises while it is imported
+            raise ValueError(f"--model is {model!r}, but {reason(error)}") from error
         if not callable(maker):
             raise ValueError(f"--model is {model!r}, but {name} is a {type(maker).__name__}, not a function")
         return maker  # type: ignore[no-any-return]
@@ -90,18 +91,18 @@ def build(maker: Maker | nn.Module, sample_shape: tuple[int, ...], classes: int,
     """Makes the network and checks that it turns samples of `sample_shape` into `classes` scores.
 
     A `maker` is called with as many of (sample_shape, classes) as it takes; PyTorch's random initialisation draws
-    from the stream of `seed`. An nn.Module is taken as it is, with the parameters it has.
+    from the stream of `seed`. Of an nn.Module a copy is taken, with the parameters it has.
     """
     name = getattr(maker, "__name__", type(maker).__name__)
     if isinstance(maker, nn.Module):
-        module: Any = maker
+        module: Any = copy.deepcopy(maker)  # training must not change the user's own
     else:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(streams.stream(seed, "initial model")))
             module = _made_by(maker, sample_shape, classes)
         if not isinstance(module, nn.Module):
             raise ValueError(f"--model is {name!r}, but it returned a {type(module).__name__}, not an nn.Module")
-    return Network.of(module)
+    return Network.of(module.cpu())
 
 
 def check_fit(network: Network, example: Tensor, classes: int) -> None:
@@ -111,11 +112,9 @@ def check_fit(network: Network, example: Tensor, classes: int) -> None:
     try:
         with torch.no_grad():
             scores = network.module.eval()(example)
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ValueError(
-            f"--model ({name}) does not take samples of shape {tuple(example.shape[1:])}: {reason}"
-        ) from error
+    except Exception as error:  # whatever a model may raise
+        shape = tuple(example.shape[1:])
+        raise ValueError(f"--model ({name}) does not take samples of shape {shape}: {reason(error)}") from error
     finally:
         network.module.train(was_training)
     if not isinstance(scores, Tensor) or scores.shape != (len(example), classes):
@@ -125,15 +124,23 @@ def check_fit(network: Network, example: Tensor, classes: int) -> None:
         )
 
 
+def reason(error: Exception) -> str:
+    """What an exception from a user's module says, in one line; its kind too, unless that goes without saying."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    if first and type(error) in (RuntimeError, IndexError, AttributeError, ImportError, ModuleNotFoundError):
+        return first
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
 def _made_by(maker: Maker, sample_shape: tuple[int, ...], classes: int) -> object:
     """What the maker returns; whatever goes wrong in it is told as trouble with --model."""
     try:
         return maker(*_arguments(maker, sample_shape, classes))
-    except ValueError:
-        raise
     except Exception as error:
+        if isinstance(error, ValueError) and str(error).startswith("--model"):
+            raise  # one of ours, which says all
         name = getattr(maker, "__name__", type(maker).__name__)
-        raise ValueError(f"--model is {name!r}, but calling it failed: {type(error).__name__}: {error}") from error
+        raise ValueError(f"--model is {name!r}, but calling it failed: {reason(error)}") from error
 
 
 def _arguments(maker: Maker, sample_shape: tuple[int, ...], classes: int) -> tuple[object, ...]:

@@ -1,7 +1,7 @@
 """Many federations at once: settings, the loop over rounds, results, run folders and those who watch."""
 
 from ccfed.simulation.experiment import Experiment, experiments_of, federation_of
-from ccfed.simulation.loop import Diverged, Observer, Simulation
+from ccfed.simulation.loop import Diverged, Observer, Simulation, TrainingFailed
 from ccfed.simulation.results import Run, Runs, Seeds, Table
 from ccfed.simulation.running import RoundRecord, Running
 from ccfed.simulation.settings import Settings
@@ -19,6 +19,7 @@ __all__ = [
     "Settings",
     "Simulation",
     "Table",
+    "TrainingFailed",
     "experiments_of",
     "federation_of",
     "run",

@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 from ccfed.records import RoundRecord
 from ccfed.simulation.checkpoint import Checkpoint, Refused
 from ccfed.simulation.identity import Identities
-from ccfed.simulation.loop import Diverged, Simulation
+from ccfed.simulation.loop import Diverged, Simulation, TrainingFailed
 from ccfed.simulation.running import Running
 
 FOLDER = "checkpoint"
@@ -71,8 +71,8 @@ class Checkpoints:
         """Saves all federations, unless what ends the simulation may have struck in the middle of a round."""
         trouble = sys.exception()
         try:
-            # A federation that diverges does so before anything of the round has changed it.
-            if trouble is None or isinstance(trouble, Diverged):
+            # A federation that diverges or fails does so before anything of the round has changed it.
+            if trouble is None or isinstance(trouble, Diverged | TrainingFailed):
                 self._save(simulation)
         finally:
             self._locks.close()
@@ -103,6 +103,8 @@ def _where(running: list[Running]) -> str:
     done = f"{len(running) - len(left)} of {len(running)} federations have finished"
     if not left:
         return f"nothing to do: {done}"
+    if rounds == [0] and len(left) == len(running):
+        return "there is no checkpoint to go on from: beginning with the first round"
     at = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
     text = f"going on after {at} of {left[0].experiment.rounds} rounds"
     return text if len(running) == 1 or len(left) == len(running) else f"{text}; {done}"

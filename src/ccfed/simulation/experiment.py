@@ -10,8 +10,9 @@ from ccfed import data
 from ccfed.algorithm.methods import Method
 from ccfed.data import Federation
 from ccfed.data.splits import NAMES
-from ccfed.models.network import Maker, Network, build, check_fit, find_model
+from ccfed.models.network import Maker, Network, build, check_fit, find_model, reason
 from ccfed.simulation.settings import Settings, known
+from ccfed.training.dropout import StreamedDropout
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +40,7 @@ class Experiment:
                 f"method {self.method.name!r} has {len(self.method.p)} budgets p, "
                 f"but the federation has {self.federation.clients} clients"
             )
+        known("--weights", self.weights, ("equal", "samples"))
         empty = (self.federation.sizes == 0).nonzero().flatten()
         if len(empty):
             raise ValueError(f"client {int(empty[0])} holds no samples, but every client needs at least one")
@@ -64,12 +66,36 @@ class Experiment:
         classes = len(dataset.classes)
         network = build(self.model, dataset.sample_shape, classes, self.seed)
         dtype = next(iter(network.views(network.flat()).values())).dtype
-        check_fit(network, dataset.inputs.prepare(dataset.examples().cpu(), dtype), classes)
+        examples = dataset.inputs.prepare(dataset.examples().cpu(), dtype)
+        check_fit(network, examples, classes)
+        _check_training(network.module, examples)
         return network
 
     def weight_of_each(self) -> Tensor | None:
         """One weight a client (float64 [clients]) for the server's mean, or None for equal ones."""
         return self.federation.sizes.to(torch.float64) if self.weights == "samples" else None
+
+
+def _check_training(module: nn.Module, examples: Tensor) -> None:
+    """Raises unless `module` also runs as it does in training, and draws no random numbers but those of dropout, which
+    come from the streams: others would differ from run to run."""
+    name = type(module).__name__
+    was_training, before = module.training, torch.random.get_rng_state()
+    try:
+        with torch.no_grad(), StreamedDropout(torch.zeros((), dtype=torch.int64)):
+            module.train()(examples)
+    except Exception as error:  # whatever a model may raise
+        if str(error).startswith("--model"):
+            raise  # one of ours, which says all
+        raise ValueError(f"--model ({name}) cannot be trained: {reason(error)}") from error
+    finally:
+        module.train(was_training)
+    if not torch.equal(torch.random.get_rng_state(), before):
+        torch.random.set_rng_state(before)
+        raise ValueError(
+            f"--model ({name}) draws random numbers that no seed repeats, as the dropout inside of nn.LSTM or of "
+            "attention does: set that to 0, and use nn.Dropout"
+        )
 
 
 def split_of(settings: Settings) -> data.Split:

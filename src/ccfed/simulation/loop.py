@@ -1,16 +1,19 @@
 """The rounds of many federations, side by side: those that share data, model and batch size are trained together."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Literal, Protocol
 
 import torch
+from torch import Tensor
 
-from ccfed.algorithm import Space
+from ccfed.algorithm import NotFinite, Outcome, Space
 from ccfed.models.network import Network
 from ccfed.simulation.experiment import Experiment
 from ccfed.simulation.running import RoundRecord, Running
-from ccfed.training import Engine, Jobs, Task, Trained
+from ccfed.training import Engine, JobFailed, Jobs, Task, Trained
 
 
 class Observer(Protocol):
@@ -24,11 +27,15 @@ class Observer(Protocol):
         """After every round, with the federations that played it."""
 
     def on_end(self, simulation: "Simulation") -> None:
-        """After the last round."""
+        """After the last round, also if it ends in an exception; only if `on_start` went well."""
 
 
 class Diverged(ArithmeticError):
-    """A loss or a client's move became NaN or infinite."""
+    """A loss, a client's move or a global model became NaN or infinite."""
+
+
+class TrainingFailed(RuntimeError):
+    """The model raised an exception while a client was trained, which the message names."""
 
 
 class Simulation:
@@ -60,6 +67,7 @@ class Simulation:
         self._engine: Engine | None = None
         self._on_divergence = on_divergence
         self._beside: list[tuple[Jobs, Callable[[Trained], None]]] = []
+        self._trouble: Diverged | None = None
         self.stop_requested = False
         self.engine_before = ""  # that of an earlier call from which this one goes on
 
@@ -75,49 +83,69 @@ class Simulation:
 
     def run(self) -> None:
         """Plays all rounds that are left."""
-        for observer in self.observers:
-            observer.on_start(self)
+        started: list[Observer] = []
         try:
+            for observer in self.observers:
+                observer.on_start(self)
+                started.append(observer)
             while not self.stop_requested and (playing := [r for r in self.running if not r.finished]):
                 played = self._round(playing)
                 for observer in self.observers if played else ():
                     observer.on_round(self, played)
+                if self._trouble is not None:
+                    raise self._trouble
         finally:
-            for observer in self.observers:
-                observer.on_end(self)
+            with ExitStack() as ending:  # one after another, and each of them whatever happens to another
+                for observer in reversed(started):
+                    ending.callback(observer.on_end, self)
 
     def _round(self, playing: list[Running]) -> list[tuple[Running, RoundRecord]]:
         began = time.perf_counter()
         jobs = [federation.begin_round() for federation in playing]
         beside, self._beside = self._beside, []
         everyone = _side_by_side([*jobs, *(extra for extra, _ in beside)])
-        if self._engine is None:
-            self._engine = self._make_engine(self.task, everyone)
-        trained = _parted(self._engine.train(everyone), [sum(map(len, jobs)), *(len(extra) for extra, _ in beside)])
+        trained = _parted(self._train(playing, everyone), [sum(map(len, jobs)), *(len(extra) for extra, _ in beside)])
         for (_, then), extra in zip(beside, trained[1:], strict=True):
             then(extra)
         self._look_for_divergence(playing, trained[0])
         moves_of = trained[0].moves.split([len(j) for j in jobs])
         outcomes = [
-            federation.end_round(moves)
+            (federation, outcome)
             for federation, moves in zip(playing, moves_of, strict=True)
-            if federation.diverged is None
+            if federation.diverged is None and (outcome := self._end_round(federation, moves)) is not None
         ]
-        playing = [federation for federation in playing if federation.diverged is None]
-        if not playing:
+        if not outcomes:
             return []
-        accuracy, loss = self._engine.evaluate(torch.stack([federation.state.model for federation in playing]))
+        assert self._engine is not None
+        accuracy, loss = self._engine.evaluate(torch.stack([federation.state.model for federation, _ in outcomes]))
         seconds = time.perf_counter() - began
-        steps = [int(outcome.steps.sum()) for outcome in outcomes]
+        steps = [int(outcome.steps.sum()) for _, outcome in outcomes]
         total = sum(steps)
         # Rounds played side by side share their time by the client-steps that each made.
-        shares = [made / total if total else 1 / len(playing) for made in steps]
-        return [
+        shares = [made / total if total else 1 / len(outcomes) for made in steps]
+        played = [
             (federation, federation.record(outcome, a, lo, seconds * share))
-            for federation, outcome, a, lo, share in zip(
-                playing, outcomes, accuracy.tolist(), loss.tolist(), shares, strict=True
+            for (federation, outcome), a, lo, share in zip(
+                outcomes, accuracy.tolist(), loss.tolist(), shares, strict=True
             )
         ]
+        for federation, record in played:
+            if not math.isfinite(record.loss):
+                what = f"the global model's loss on the test samples is {record.loss}"
+                self._diverges(federation, record.round, what)
+        return played
+
+    def _train(self, playing: list[Running], everyone: Jobs) -> Trained:
+        try:
+            if self._engine is None:
+                self._engine = self._make_engine(self.task, everyone)
+            return self._engine.train(everyone)
+        except JobFailed as failure:
+            federation, client = _owner(playing, failure.job)
+            raise TrainingFailed(
+                f"round {federation.state.round}: the training of client {client} failed "
+                f"({federation.experiment.label}): {failure}"
+            ) from failure.__cause__
 
     def _look_for_divergence(self, playing: list[Running], trained: Trained) -> None:
         # A sum is finite unless some entry is not (or it overflows, which is no better).
@@ -126,14 +154,26 @@ class Simulation:
             return
         for j in bad.nonzero().flatten().tolist():
             federation, client = _owner(playing, j)
-            e = federation.experiment
-            message = (
-                f"round {federation.state.round}: the training of client {client} gave a loss or move that is "
-                f"not finite ({e.label}, lr {e.lr:g}): a smaller learning rate may help"
-            )
-            if self._on_divergence == "raise":
-                raise Diverged(message)
+            what = f"the training of client {client} gave a loss or move that is not finite"
+            self._diverges(federation, federation.state.round, what)
+            if self._trouble is not None:
+                raise self._trouble  # nobody has played the round yet
+
+    def _end_round(self, federation: Running, moves: Tensor) -> Outcome | None:
+        """Finishes a federation's round; None if it diverges, which leaves it as it was before the round."""
+        try:
+            return federation.end_round(moves)
+        except NotFinite as trouble:
+            self._diverges(federation, federation.state.round, str(trouble))
+            return None
+
+    def _diverges(self, federation: Running, round: int, what: str) -> None:
+        e = federation.experiment
+        message = f"round {round}: {what} ({e.label}, lr {e.lr:g}): a smaller learning rate may help"
+        if self._on_divergence == "leave out":
             federation.diverged = federation.diverged or message
+        else:
+            self._trouble = self._trouble or Diverged(message)
 
 
 def _task(experiments: Sequence[Experiment], network: Network, device: torch.device, dtype: torch.dtype) -> Task:

@@ -73,6 +73,14 @@ class Trained:
     loss: Tensor
 
 
+class JobFailed(RuntimeError):
+    """The model raised an exception (the cause) in the training of the `job`-th of the jobs."""
+
+    def __init__(self, job: int, cause: Exception) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}")
+        self.job = job
+
+
 class Engine(Protocol):
     """A way of training: all engines give the same moves, within rounding."""
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ccfed.training import batches
 from ccfed.training.dropout import StreamedDropout
-from ccfed.training.engine import Jobs, Precision, Task, Trained
+from ccfed.training.engine import JobFailed, Jobs, Precision, Task, Trained
 from ccfed.training.multiplying import multiplying
 
 EVALUATED_AT_ONCE = 2000
@@ -30,12 +30,15 @@ class OneByOne:
         self.parameters = [p for p in self.module.parameters() if p.requires_grad]
 
     def train(self, jobs: Jobs) -> Trained:
-        """Makes every job's steps, in order."""
+        """Makes every job's steps, in order. JobFailed names the one whose training raised an exception."""
         moves = jobs.models.new_zeros(len(jobs), jobs.models.shape[1])
         loss = jobs.models.new_zeros(len(jobs))
         with multiplying(self.task.device, self.precision):
             for j in range(len(jobs)):
-                moves[j], loss[j] = self._train_one(jobs.take(torch.tensor([j])))
+                try:
+                    moves[j], loss[j] = self._train_one(jobs.take(torch.tensor([j])))
+                except Exception as error:  # whatever a model may raise
+                    raise JobFailed(j, error) from error
         return Trained(moves, loss)
 
     def _train_one(self, job: Jobs) -> tuple[Tensor, Tensor]:
