@@ -1,6 +1,7 @@
 """Networks that cannot be used, each for another reason."""
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 
 def too_narrow() -> nn.Module:
@@ -21,3 +22,34 @@ def without_parameters() -> nn.Module:
 
 def broken() -> nn.Module:
     raise ZeroDivisionError("no net today")
+
+
+class Noisy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scores(torch.normal(x.flatten(1), 1.0))
+
+
+def with_noise() -> nn.Module:
+    return Noisy()
+
+
+def refuses() -> nn.Module:
+    raise ValueError("not today")
+
+
+class Asserts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.ndim == 2
+        return self.scores(x)
+
+
+def asserts() -> nn.Module:
+    return Asserts()

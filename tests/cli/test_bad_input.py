@@ -51,6 +51,15 @@ BAD = {
     "--model bad_models:with_batch_norm": ["BatchNorm1d", "GroupNorm"],
     "--model bad_models:without_parameters": ["--model has trainable parameters of type none"],
     "--model bad_models:broken": ["--model is 'broken'", "ZeroDivisionError"],
+    "--method fedavg --budgets explicit --p 0": ["--p is 0.0 for client 0"],
+    "--beta 1e9": ["--beta is 1e+09", "the last p_i would be 0"],
+    "--server-lr 0": ["--server-lr is 0.0", "above 0"],
+    "--model bad_models:refuses": ["--model is 'refuses'", "ValueError: not today"],
+    "--model bad_models:asserts": ["--model (Asserts)", "AssertionError"],
+    "--model bad_imports:net": ["--model is 'bad_imports:net'", "KeyError: 'home'"],
+    "--model :net": ["--model is ':net'"],
+    "--model .net:net": ["--model is '.net:net'"],
+    "--model bad_models:with_noise": ["--model (Noisy)", "random numbers that no seed repeats"],
     "--config nowhere.toml": ["--config is 'nowhere.toml'"],
 }
 
@@ -121,5 +130,5 @@ def test_a_comparison_of_the_same_or_of_nothing_is_refused(
 ) -> None:
     said = ccfed("compare", *options, "--out", tmp_path / "run")
     assert said.code == 2
-    assert options[0].rstrip("s") in said.err
+    assert said.err.startswith(f"ccfed compare: {options[0]} is ")
     assert not (tmp_path / "run").exists()

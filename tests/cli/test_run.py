@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,6 +49,12 @@ def test_a_run_leaves_its_folder(ccfed: Ccfed, tmp_path: Path) -> None:
     assert (took_part["trained"] <= took_part["selected"]).all()
     assert took_part["trained"].sum(1).tolist() == [int(row["trained"]) for row in rows]
     assert took_part["bytes_up"].sum() == summary["bytes_up"]
+    each = summary["storage_client_bytes"] // took_part["trained"].any(0).sum()  # whoever trained keeps a move
+    assert each == 4 * np.load(out / "federation.npz")["parameters"]
+    assert took_part["storage_bytes"].tolist() == (each * took_part["trained"].any(0)).tolist()
+    trained_so_far = np.logical_or.accumulate(took_part["trained"]).sum(1)
+    assert took_part["storage_client_bytes"].tolist() == (each * trained_so_far).tolist()
+    assert not took_part["storage_server_bytes"].any()
     assert (out / "accuracy.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -122,3 +129,21 @@ def test_a_federation_that_diverges_ends_with_a_sentence(ccfed: Ccfed, tmp_path:
     assert "round 0" in sentence
     assert "client 0" in sentence
     assert "Traceback" not in said.err
+
+
+def test_options_that_nothing_looks_at_are_told_and_do_no_harm(ccfed: Ccfed, tmp_path: Path) -> None:
+    said = ccfed("run", *SHORT, "--alpha", 0.1, "--p", 0.5, 0.5, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    assert "--alpha is not used: it is for --split dirichlet\n" in said.err
+    assert "--p is not used: it is for --budgets explicit\n" in said.err
+    assert "not used" not in said.out
+
+
+def test_a_model_in_the_current_folder_is_found(ccfed: Ccfed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nets_of_mine.py").write_text(
+        "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [place for place in sys.path if place])
+    said = ccfed("run", *SHORT, "--model", "nets_of_mine:net", "--out", "run")
+    assert said.code == 0, said.err

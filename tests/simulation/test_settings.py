@@ -74,3 +74,18 @@ def test_experiments_share_data_and_split() -> None:
     assert len({id(e.federation.data) for e in made}) == 1
     assert made[0].federation is made[1].federation
     assert made[0].federation is not made[2].federation
+
+
+def test_options_that_nothing_looks_at_are_told() -> None:
+    assert Settings().unused() == []
+    chosen = Settings(alpha=0.1, p=(0.5,), tau=3, schedule="round-robin", method="fedavg")
+    assert [sentence.split()[0] for sentence in chosen.unused()] == ["--alpha", "--p", "--schedule", "--tau"]
+    assert chosen.unused()[0] == "--alpha is not used: it is for --split dirichlet"
+    assert [sentence.split()[0] for sentence in chosen.unused(("fedavg", "cc-fedavg-c"))] == ["--alpha", "--p"]
+    right = Settings(split="dirichlet", alpha=0.1, budgets="explicit", p=(0.5,), method="cc-fedavg-c", tau=3)
+    assert right.unused() == []
+
+
+def test_momentum_for_a_server_that_has_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"--server-momentum is 0\.9, but --server-optimizer adam takes none"):
+        Settings(method="fedopt", server_optimizer="adam", server_momentum=0.9).make_method()

@@ -23,6 +23,8 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs `ccfed ARGUMENTS` and returns its exit code: 0, 1 if the run failed, 2 for bad input, 130 after Ctrl-C."""
+    if "" not in sys.path:
+        sys.path.append("")  # `--model module:function` also finds a module in the current folder
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
         print(_help())

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import tyro
 
-from ccfed.cli.failures import Failure, disk_trouble
+from ccfed.algorithm.methods import METHODS as ALL
+from ccfed.cli.failures import Failure, bad_input, disk_trouble
 from ccfed.cli.run import Output, parse, simulate_into
 from ccfed.cli.terminal import show
-from ccfed.simulation.settings import Settings
+from ccfed.simulation.settings import Settings, known
 
 METHODS = ("fedavg", "cc-fedavg", "strategy-1", "strategy-2")
 
@@ -34,6 +35,9 @@ def main(arguments: Sequence[str]) -> int:
     for name, values in (("--methods", options.methods), ("--seeds", options.seeds)):
         if not values or len(set(values)) < len(values):
             raise Failure(f"{name} is {' '.join(map(str, values)) or 'empty'}, but it must list different values")
+    with bad_input():
+        for method in options.methods:
+            known("--methods", method, ALL)
     runs, base = simulate_into(
         options.settings, options.methods, options.seeds, options.output, flat=False, ray=options.ray
     )

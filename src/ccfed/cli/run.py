@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+NOTE = {"run": "experiment.toml", "compare": "compare.toml"}
+"""The file in which each command keeps its options, for --resume."""
+
 
 @dataclass(frozen=True)
 class Output:
@@ -101,7 +104,7 @@ def simulate_into(
     """Simulates and leaves the results in a folder: itself a run's folder if `flat`, else with one inside for each
     run. With `ray` the work is done on the Ray cluster at that address."""
     from ccfed.cli.stopping import Stopping
-    from ccfed.simulation import Diverged, Observer, experiments_of, run
+    from ccfed.simulation import Diverged, Observer, TrainingFailed, experiments_of, run
     from ccfed.simulation.checkpoint import Refused
     from ccfed.simulation.checkpoints import Checkpoints
     from ccfed.simulation.elsewhere import run_elsewhere
@@ -112,17 +115,17 @@ def simulate_into(
     from ccfed.simulation.spread import Lost, NoCluster
     from ccfed.training.choose import CannotTrain
 
-    what = methods[0] if flat else "compare"
+    what, command = (methods[0], "run") if flat else ("compare", "compare")
     base = output.out or Path("runs") / f"{datetime.datetime.now():%Y-%m-%d-%H%M%S}-{what}"
     with disk_trouble():
         if output.resume and output.out is None:
             raise Failure("--resume needs --out: the folder of the run that is to go on")
+        if output.resume and (other := _other_command(base, command)):
+            raise Failure(f"--resume: {base} holds a run that `{other}` goes on with")
         if holds_a_run(base) and not output.resume:
             raise Failure(
                 f"--out is {str(base)!r}, which is not empty: choose another folder, or --resume the run in it"
             )
-    if ray and output.tensorboard:
-        raise Failure("--tensorboard cannot be used with --ray: make it from the folders of finished runs")
     if not output.checkpoint_every >= 0:
         raise Failure(f"--checkpoint-every is {output.checkpoint_every:g}, but it must be at least 0")
     with bad_input():
@@ -131,6 +134,8 @@ def simulate_into(
         experiments = experiments_of(settings, methods, seeds)
         for experiment in experiments:
             experiment.make_network()
+    for sentence in settings.unused(methods):
+        tell(sentence)
     folders = {(e.name, e.seed): base if flat else run_folder_name(base, e.name, e.seed) for e in experiments}
     watchers: list[Observer] = [RunFolders(folders), ShowProgress()]
     if output.tensorboard:
@@ -138,15 +143,19 @@ def simulate_into(
 
         with bad_input():
             watchers.append(TensorBoard(folders))
+    note = base / NOTE[command]
     advice = f"what is finished is in {base}" if ray else f"the last good state is in {base}"
     advice += ", and --resume goes on from there"
+    with disk_trouble(advice if output.resume else ""):
+        # First of all, so that also a run which is killed at once goes on with its own options.
+        before = note.read_bytes() if note.exists() else None
+        lists = "" if flat else f"methods = {json.dumps(methods)}\nseeds = {json.dumps(seeds)}\n"
+        write_whole(note, (settings.to_toml() + lists).encode())
     with disk_trouble(advice), ExitStack() as entered:
-        if not flat:
-            lists = f"methods = {json.dumps(methods)}\nseeds = {json.dumps(seeds)}\n"
-            write_whole(base / "compare.toml", (settings.to_toml() + lists).encode())
         try:
             if ray:
-                return run_elsewhere(experiments, folders, settings, ray, resume=output.resume, say=tell), base
+                how = {"resume": output.resume, "tensorboard": output.tensorboard}
+                return run_elsewhere(experiments, folders, settings, ray, say=tell, **how), base
             stopping = entered.enter_context(Stopping())
             saves = Checkpoints(folders, resume=output.resume, seconds=output.checkpoint_every, say=tell)
             runs = run(
@@ -160,11 +169,21 @@ def simulate_into(
                 say=tell,
             )
         except (Refused, NoCluster, CannotTrain) as trouble:
+            if before is not None:
+                write_whole(note, before)  # options that were refused are not those of the run
             raise Failure(str(trouble)) from trouble
         except Lost as trouble:
             raise Failure(f"{trouble}; {advice}", 1) from trouble
-        except Diverged as trouble:
+        except (Diverged, TrainingFailed) as trouble:
             raise Failure(f"{trouble}; {advice.partition(',')[0]}", 1) from trouble
     if stopping.code is not None and not all(len(run.records) == settings.rounds for run in runs.all):
         raise Failure(f"interrupted; {advice}", stopping.code)
     return runs, base
+
+
+def _other_command(base: Path, command: str) -> str | None:
+    """What goes on with the run that `base` holds, if that is not `ccfed` COMMAND."""
+    if (base / "devices.csv").exists():
+        return "ccfed flower resume"
+    others = (name for name, file in NOTE.items() if name != command and (base / file).exists())
+    return next((f"ccfed {name} --resume" for name in others), None)

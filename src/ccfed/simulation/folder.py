@@ -52,7 +52,7 @@ class RunFolders:
             run = Run.of(running)
             clients = running.experiment.federation.clients
             who = participation(running.took_part, clients, running.bytes_up, running.bytes_down)
-            write_whole(folder / "participation.npz", packed(who))
+            write_whole(folder / "participation.npz", packed(who | running.storage()))
             device = f"{simulation.device}"
             summary = summary_of(run, simulation.engine_name, device, running.finished)
             write_whole(folder / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())

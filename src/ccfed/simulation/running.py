@@ -49,6 +49,21 @@ class Running:
         """(on all clients together, on the server): bytes that the pasts take there."""
         return self.kept_storage or self.state.history.storage_bytes()
 
+    def storage(self) -> dict[str, np.ndarray]:
+        """The bytes of pasts that each client stores at last, int64 [clients], and that all clients and the server do
+        after each round, int64 [rounds]."""
+        history, rounds = self.state.history, len(self.took_part)
+        first = np.full(len(self.steps_done), rounds)  # the round in which each client first trained
+        for t, (selected, trained) in reversed(list(enumerate(self.took_part))):
+            first[selected[trained]] = t
+        there, each = history.on_server.numpy(), history.bytes_each
+        begun = [np.bincount(first[where], minlength=rounds + 1)[:rounds] for where in (~there, there)]
+        return {
+            "storage_bytes": each * ((first < rounds) & ~there).astype(np.int64),
+            "storage_client_bytes": each * begun[0].cumsum(),
+            "storage_server_bytes": each * begun[1].cumsum(),
+        }
+
     def begin_round(self) -> Jobs:
         """Selects clients, lets the method decide who trains, and returns their jobs."""
         e = self.experiment

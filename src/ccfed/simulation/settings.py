@@ -21,6 +21,27 @@ DEVICES = ("auto", "cpu", "cuda")
 ENGINES = ("auto", "one-by-one", "together", "streams")
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
+SERVES = {
+    "samples": ("data", {"synthetic"}),
+    "iid": ("split", {"mixed"}),
+    "shards_per_client": ("split", {"shards"}),
+    "alpha": ("split", {"dirichlet"}),
+    "smallest": ("split", {"dirichlet"}),
+    "beta": ("budgets", {"levels"}),
+    "r": ("budgets", {"groups"}),
+    "W": ("budgets", {"groups"}),
+    "p": ("budgets", {"explicit"}),
+    "trainings": ("budgets", {"energy"}),
+    "joules": ("budgets", {"energy"}),
+    "joules_per_training": ("budgets", {"energy"}),
+    "schedule": ("method", {"strategy-1", "strategy-2", "cc-fedavg", "cc-fedavg-c", "fedopt", "mifa"}),
+    "tau": ("method", {"cc-fedavg-c"}),
+    "server_optimizer": ("method", {"fedopt"}),
+    "server_lr": ("method", {"fedopt"}),
+    "server_momentum": ("method", {"fedopt"}),
+}
+"""The settings that only some choice of another one looks at."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -66,8 +87,8 @@ class Settings:
     joules_per_training: tuple[float, ...] = ()
     """With --budgets energy and --joules: what one round of training costs each device (or one number for all)."""
     schedule: str | None = None
-    """Who trains when: always, round-robin, ad-hoc, quota, synchronised or live (default: as the method does, mostly
-    ad-hoc)."""
+    """Who trains when: always, round-robin, ad-hoc, quota, synchronised or live; fedavg, fednova and dropout keep
+    their own (default: as the method does, mostly ad-hoc)."""
     keep: str | None = None
     """Where pasts are kept: client (Algorithm 1), server (2) or mixed (3) (default: client; mifa: server)."""
     participation: float = 1.0
@@ -135,6 +156,16 @@ class Settings:
             raise ValueError(f"--tau is {self.tau}, but it must be at least 0")
         return self
 
+    def unused(self, methods: Collection[str] = ()) -> list[str]:
+        """A sentence about each option that was given a value and that nothing looks at, as `--alpha` without `--split
+        dirichlet`; `methods` are those that run, if not only `method`."""
+        chosen = {name: {getattr(self, name)} for name, _ in SERVES.values()} | {"method": {*methods} or {self.method}}
+        found = []
+        for name, (choice, served) in SERVES.items():
+            if getattr(self, name) != getattr(Settings, name) and not chosen[choice] & served:
+                found.append(f"{option(name)} is not used: it is for {option(choice)} {' or '.join(sorted(served))}")
+        return found
+
     def samples_to_make(self) -> int:
         """The number of training samples of made-up data."""
         return max(10_000, 2 * self.clients) if self.samples is None else self.samples
@@ -143,12 +174,13 @@ class Settings:
         """The method that the settings describe (or the one called `name`, with the other settings as they are)."""
         name = name or self.method
         known("--method", name, METHODS)
+        p, server = self.make_budgets(), self._server()  # bad ones are told, whether the method asks for them or not
         choices: dict[str, Any] = {}
         if name == "cc-fedavg-c":
             choices["tau"] = self.tau
         if name == "fedopt":
-            choices["server"] = self._server()
-        method = METHODS[name]() if name == "fedavg" else METHODS[name](self.make_budgets(), **choices)
+            choices["server"] = server
+        method = METHODS[name]() if name == "fedavg" else METHODS[name](p, **choices)
         if self.keep is not None:
             method = method.but(keep=self.keep)
         if self.schedule is not None and method.schedule.name in ("ad-hoc", "synchronised"):
@@ -181,6 +213,11 @@ class Settings:
         rate = {} if self.server_lr is None else {"lr": self.server_lr}
         if self.server_optimizer == "sgd":
             return SERVERS["sgd"](**rate, momentum=self.server_momentum)
+        if self.server_momentum:
+            raise ValueError(
+                f"--server-momentum is {self.server_momentum:g}, but --server-optimizer {self.server_optimizer} takes "
+                "none: only sgd does"
+            )
         return SERVERS[self.server_optimizer](**rate)
 
     def to_toml(self) -> str:
