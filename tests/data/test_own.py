@@ -61,6 +61,12 @@ def test_samples_are_stored_as_documented(dtype, shape, stored, stored_shape) ->
     assert made.sample_shape == stored_shape
 
 
+def test_numbers_that_numpy_does_not_know_are_read() -> None:
+    x = torch.rand(20, 3).to(torch.bfloat16)
+    made = data.from_arrays(x, arrays()[1], x[:8], arrays()[3])
+    assert torch.equal(made.train_x, x.float())
+
+
 def test_channels_keep_their_pixels() -> None:
     images = np.random.default_rng(0).integers(0, 256, (4, 6, 7, 3), dtype=np.uint8)
     made = data.from_arrays(images, [0, 1, 0, 1], images, [0, 1, 0, 1])
@@ -75,6 +81,13 @@ def test_words_become_labels_with_names() -> None:
     assert made.classes == ("bird", "cat", "dog")
     assert made.train_y.tolist() == [2, 1, 2]
     assert made.test_y.tolist() == [0]
+
+
+def test_words_in_a_column_of_objects_are_words() -> None:
+    words = np.array(["dog", "cat", "dog"], dtype=object)  # as pandas keeps them
+    made = data.from_arrays(np.zeros((3, 2)), words, np.zeros((3, 2)), words)
+    assert made.classes == ("cat", "dog")
+    assert made.train_y.tolist() == [1, 0, 1]
 
 
 def test_a_made_up_text_task_is_split_like_any_other() -> None:
@@ -102,6 +115,8 @@ def test_a_made_up_text_task_is_split_like_any_other() -> None:
         ({"train_y": np.full(20, np.nan)}, "whole numbers"),
         ({"classes": ("a", "b")}, "0 to 1"),
         ({"train_y": ["a"] * 20, "test_y": ["b"] * 8, "classes": ("a", "c")}, "'b'"),
+        ({"train_y": np.full(20, 10**7)}, "labels go up to 10000000, but only 5 different ones occur"),
+        ({"inputs": data.Inputs(mean=(np.nan,))}, "each must be a finite number"),
         ({"inputs": data.Inputs(mean=(0.1, 0.2))}, "channels"),
         ({"inputs": data.Inputs(flip=True)}, "no images"),
         ({"inputs": data.Inputs(mean=(0.1, 0.2), std=(1.0, 1.0, 1.0))}, "2 means and 3 deviations"),
@@ -142,6 +157,15 @@ def test_bad_npz_files_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "half.npz", train_x=np.zeros(3), train_y=np.zeros(3))
     with pytest.raises(ValueError, match="lacks test_x, test_y"):
         data.from_npz(tmp_path / "half.npz")
+    x, y, test_x, test_y = arrays()
+    for wrong, words in (
+        ({"scale": [1.0, 2.0]}, "has 2 numbers as its scale"),
+        ({"mean": "much"}, "has no numbers as its mean"),
+        ({"classes": "one"}, "labels from 0 to 3"),
+    ):
+        np.savez(tmp_path / "odd.npz", train_x=x, train_y=y, test_x=test_x, test_y=test_y, **wrong)
+        with pytest.raises(ValueError, match=words):
+            data.from_npz(tmp_path / "odd.npz")
     np.savez(tmp_path / "objects.npz", train_x=np.array([{}], dtype=object))
     with pytest.raises(ValueError, match="cannot be read"):
         data.from_npz(tmp_path / "objects.npz")
@@ -209,6 +233,19 @@ def test_hugging_face_images_and_tokens() -> None:
         data.from_hugging_face(both)
     with pytest.raises(ValueError, match="'train' and 'test'"):
         data.from_hugging_face({"train": both["train"]}, x="img")
+    with pytest.raises(ValueError, match="the data set is one part"):
+        data.from_hugging_face(both["train"], x="img")
+
+
+def test_several_columns_of_a_hugging_face_table_are_features() -> None:
+    datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
+    rows = {"age": [30, 40, 50], "income": [1.5, 2.5, 0.5], "buys": ["yes", "no", "yes"]}
+    table = datasets.Dataset.from_dict(rows)
+    made = data.from_hugging_face((table, table), x=["age", "income"], y="buys")
+    assert made.train_x.tolist() == [[30, 1.5], [40, 2.5], [50, 0.5]]
+    assert made.classes == ("no", "yes")
+    with pytest.raises(ValueError, match="no column 'weight': it has age, income, buys"):
+        data.from_hugging_face((table, table), x=["age", "weight"], y="buys")
 
 
 def test_flowers_partitioners_are_splits() -> None:

@@ -207,3 +207,16 @@ def test_a_million_clients(name: str) -> None:
     assert len(parts) == 1_000_000
     assert int(parts.sizes.min()) >= 1
     assert int(parts.members.bincount(minlength=3_000_000).max()) == 1
+
+
+@pytest.mark.parametrize(
+    ("lists", "words"),
+    [
+        ([], "no index lists"),
+        ([[0, 1], np.array([True, False, True])], "torch.bool for client 1"),
+        ([[0.0, 1.5]], "torch.float32 for client 0"),
+    ],
+)
+def test_what_is_no_list_of_sample_numbers_is_refused(lists, words) -> None:
+    with pytest.raises(ValueError, match=words):
+        data.explicit(lists)

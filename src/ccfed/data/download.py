@@ -125,7 +125,10 @@ def _receive(item: Download, part: Path, progress: Progress, answer: float) -> N
         with part.open("ab" if goes_on else "wb") as file:
             for chunk in response.iter_content(CHUNK):
                 file.write(chunk)
+                have += len(chunk)
                 progress.update(task, advance=len(chunk))
+                if have > item.size:
+                    return  # it is another file, and may have no end
 
 
 def _progress(item: Download) -> Progress:

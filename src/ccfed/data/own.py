@@ -1,7 +1,8 @@
 """Data of one's own: arrays, an .npz file, torch data sets, Hugging Face data sets, Flower's partitioners."""
 
+import math
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from ccfed.data.inputs import Inputs
 
 IMAGES = Inputs(scale=1 / 255, mean=(0.5,), std=(0.5,))
 """What uint8 samples go through unless told otherwise: 0..255 becomes -1..1."""
+INPUTS = {"scale": 1.0, "mean": 0.0, "std": 1.0}
+"""What an .npz file may say of the way to its inputs, and what holds of the rest if it says only some of it."""
 
 
 def from_arrays(
@@ -60,7 +63,7 @@ def from_npz(path: str | Path) -> Dataset:
 
     Optional arrays: `classes` (names), `scale` (a number), `mean` and `std` (one number, or one a channel).
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = dict(file)
@@ -73,14 +76,20 @@ def from_npz(path: str | Path) -> Dataset:
     if missing:
         raise ValueError(f"--data {path} lacks {', '.join(missing)}: an .npz file needs {', '.join(needed)}")
     inputs = None
-    if {"scale", "mean", "std"} & arrays.keys():
-        inputs = Inputs(
-            scale=float(arrays.get("scale", 1.0)),
-            mean=tuple(np.atleast_1d(arrays.get("mean", 0.0)).astype(float).tolist()),
-            std=tuple(np.atleast_1d(arrays.get("std", 1.0)).astype(float).tolist()),
-        )
-    classes = [str(name) for name in arrays["classes"]] if "classes" in arrays else None
+    if INPUTS.keys() & arrays.keys():
+        scale, mean, std = (_floats(path, arrays, name, default) for name, default in INPUTS.items())
+        if len(scale) != 1:
+            raise ValueError(f"--data {path} has {len(scale)} numbers as its scale: give one")
+        inputs = Inputs(scale[0], mean, std)
+    classes = np.atleast_1d(arrays["classes"]).astype(np.str_).tolist() if "classes" in arrays else None
     return from_arrays(*(arrays[key] for key in needed), name=path.stem, classes=classes, inputs=inputs)
+
+
+def _floats(path: Path, arrays: Mapping[str, Any], name: str, default: float) -> tuple[float, ...]:
+    try:
+        return tuple(np.atleast_1d(arrays.get(name, default)).astype(float).flatten().tolist())
+    except ValueError:
+        raise ValueError(f"--data {path} has no numbers as its {name}") from None
 
 
 def from_torch(
@@ -99,14 +108,15 @@ def from_torch(
 def from_hugging_face(
     data: Any,
     *,
-    x: str = "image",
+    x: str | Sequence[str] = "image",
     y: str = "label",
     name: str = "own",
     inputs: Inputs | None = None,
 ) -> Dataset:
     """A data set from a Hugging Face `DatasetDict` with the parts "train" and "test", or from a (train, test) pair.
 
-    `x` and `y` are the columns of the samples (images, or lists of numbers of one length) and of their labels.
+    `x` and `y` are the columns of the samples (images, or lists of numbers of one length) and of their labels. Several
+    columns of numbers, `x=["age", "income"]`, are the features of a table.
     """
     if isinstance(data, Mapping):
         if "train" not in data or "test" not in data:
@@ -114,19 +124,25 @@ def from_hugging_face(
                 f"the data set has the parts {', '.join(data)}: from_hugging_face needs 'train' and 'test'"
             )
         pair = data["train"], data["test"]
+    elif hasattr(data, "column_names"):
+        raise ValueError("the data set is one part: data.train_test_split(test_size=0.2) makes the two that are needed")
     else:
         pair = tuple(data)
         if len(pair) != 2:
             raise ValueError(f"from_hugging_face takes a DatasetDict or a (train, test) pair, not {len(pair)} parts")
     arrays = []
     for part in pair:
-        for column in (x, y):
+        for column in (*([x] if isinstance(x, str) else x), y):
             if column not in part.column_names:
                 raise ValueError(
                     f"the data set has no column {column!r}: it has {', '.join(part.column_names)}; "
                     "say which ones with x= and y="
                 )
-        arrays += [_stack([np.asarray(sample) for sample in part[x]]), np.asarray(part[y])]
+        if isinstance(x, str):
+            samples = _stack([np.asarray(sample) for sample in part[x]])
+        else:
+            samples = np.stack([np.asarray(part[column]) for column in x], 1).astype(np.float32)
+        arrays += [samples, np.asarray(part[y])]
     names = getattr(pair[0].features[y], "names", None)
     return from_arrays(*arrays, name=name, classes=names, inputs=inputs)
 
@@ -134,13 +150,16 @@ def from_hugging_face(
 def _array(which: str, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
     """`values` as a NumPy array; tensors come to the host first."""
     if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
+        values = values.detach().cpu()
+        values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()  # NumPy has no bfloat16
     try:
         array = np.asarray(values)
     except ValueError:
         raise ValueError(f"{which} holds rows of different lengths: pad them to one length first") from None
     if array.ndim == 0 or len(array) == 0:
         raise ValueError(f"{which} is empty: at least one sample is needed")
+    if array.dtype.kind == "O" and all(isinstance(each, str) for each in array.flat):
+        return array.astype(np.str_)  # a column of words, as pandas keeps it
     return array
 
 
@@ -188,9 +207,16 @@ def _labels(which: str, array: np.ndarray[Any, Any], classes: Sequence[str] | No
     return torch.from_numpy(whole)
 
 
-def _numbered(labels: Iterable[Tensor]) -> tuple[str, ...]:
-    """Classes named by their numbers."""
-    return tuple(str(number) for number in range(max(int(each.max()) for each in labels) + 1))
+def _numbered(labels: Sequence[Tensor]) -> tuple[str, ...]:
+    """Classes named by their numbers, unless these are obviously no class numbers."""
+    found = torch.cat(list(labels))
+    top = int(found.max())
+    if top >= max(len(found), 1000):
+        raise ValueError(
+            f"labels go up to {top}, but only {len(found.unique())} different ones occur: number them from 0 upwards "
+            "(np.unique with return_inverse=True does), or give them as words"
+        )
+    return tuple(str(number) for number in range(top + 1))
 
 
 def _check_inputs(inputs: Inputs, samples: Tensor) -> None:
@@ -199,6 +225,10 @@ def _check_inputs(inputs: Inputs, samples: Tensor) -> None:
     channels = max(means, stds)
     if min(means, stds) not in (1, channels):
         raise ValueError(f"inputs has {means} means and {stds} deviations: give as many of each, or one for all")
+    if not all(math.isfinite(number) for number in (inputs.scale, *inputs.mean)):
+        raise ValueError(
+            f"inputs has the scale {inputs.scale} and the means {inputs.mean}: each must be a finite number"
+        )
     if not all(0.0 < deviation < float("inf") for deviation in inputs.std):
         raise ValueError(f"inputs has the deviations {inputs.std}: each must be a finite number above 0")
     if channels > 1 and (samples.ndim != 4 or samples.shape[1] != channels):

@@ -147,7 +147,9 @@ def explicit(lists: Sequence[object]) -> Split:
 
     Samples may be left out or held by several clients; an empty list or a number outside the data set is refused.
     """
-    parts = Parts.of([torch.as_tensor(part, dtype=torch.int64).flatten() for part in lists])
+    if len(lists) == 0:
+        raise ValueError("the explicit split has no index lists: give one a client")
+    parts = Parts.of([_sample_numbers(client, part) for client, part in enumerate(lists)])
 
     def deal(labels: Tensor, clients: int, seed: int) -> Parts:
         if clients != len(parts):
@@ -163,6 +165,17 @@ def explicit(lists: Sequence[object]) -> Split:
         return parts
 
     return Split("explicit", deal)
+
+
+def _sample_numbers(client: int, part: object) -> Tensor:
+    numbers = torch.as_tensor(part).flatten()
+    # A mask would be taken for samples 0 and 1, and fractions would be cut off, and nobody would notice.
+    if len(numbers) and (numbers.dtype == torch.bool or numbers.is_floating_point() or numbers.is_complex()):
+        raise ValueError(
+            f"the explicit split has {numbers.dtype} for client {client}: give the numbers of its samples (of a mask, "
+            "those that np.flatnonzero finds)"
+        )
+    return numbers.to(torch.int64)
 
 
 def by_name(
