@@ -42,7 +42,8 @@ def test_the_list_names_everything_with_its_cost(ccfed: Ccfed, tmp_path: Path) -
         "convergence",
     ]
     assert "20,550,000" in lines[2]
-    assert "unknown" in lines[2]
+    assert "unknown" not in said.out
+    assert "measuring the speed of cnn on cifar10 with a few steps" in said.err
     assert lines[-1].startswith("all of these")
     cut = ccfed("reproduce", "silo-cifar", "--list", "--methods", "fedavg", "--out", tmp_path)
     assert "4,800,000" in cut.out
@@ -135,6 +136,8 @@ def test_drawing_alone_runs_nothing_and_writes_the_page_of_results(
         (("nova", "--device", "tpu"), "--device is 'tpu'; did you mean 'cpu'? It must be one of auto, cpu, cuda"),
         (("nova", "--engine", "slow"), "--engine is 'slow'; it must be one of auto"),
         (("nova", "--methods", "mifa"), "--methods, --settings or --seeds leave nothing to run"),
+        (("nova", "--methods", "fedavk"), "--methods is 'fedavk'; did you mean 'fedavg'? It must be one of fedavg"),
+        (("nova", "--settings", "iid=0.7"), "--settings has 'iid=0.7', but none of these runs has it: iid is '0.1'"),
         (("nova", "--settings", "iid"), "--settings has 'iid', but each must be NAME=VALUE, such as iid=0.1"),
         (("nova", "--data-dir", "/nowhere"), "--data-dir is '/nowhere', but that is no folder"),
         (("nova", "--run-only", "--draw-only"), "--run-only and --draw-only are both given"),
@@ -169,3 +172,7 @@ def test_theory_refuses_bad_constants(ccfed: Ccfed) -> None:
     assert said.code == 2
     assert said.err.startswith("ccfed theory: --lr is 1, but Theorem 1 needs a learning rate above 0 and at most")
     assert ccfed("theory", "--N", 0).err == "ccfed theory: --N is 0, but it must be at least 1\n"
+    for words in (("--sigma-l", 1e200), ("--sigma-g", 1e160), ("--L", 1e-310), ("--N", 10**400), ("--K", 10**308)):
+        said = ccfed("theory", *words)
+        assert (said.code, said.out) == (2, ""), words
+        assert said.err.startswith("ccfed theory: these constants are too large or too small to compute with"), words

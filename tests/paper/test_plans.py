@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from ccfed.paper import published
-from ccfed.paper.campaign import client_steps_of
 from ccfed.paper.catalogue import LARGE_MODEL, PLANS, chosen, without_large_models
-from ccfed.paper.plan import Cell, Cut, Plan, cut_down, unique
+from ccfed.paper.plan import Cell, Cut, Plan, check_cut, cut_down, unique
+from ccfed.paper.sharing import ENOUGH, client_steps_of, side_by_side
 from ccfed.simulation.settings import Settings
 
 TABLES = {"silo-cifar": 60, "device-fmnist1": 36, "device-fmnist2": 16, "device-fmnist3": 16, "compare-combination": 18}
@@ -133,6 +133,31 @@ def test_cut_down_by_methods_settings_seeds_and_length() -> None:
 def test_a_setting_without_a_value_is_refused() -> None:
     with pytest.raises(ValueError, match=r"--settings has 'iid', but each must be NAME=VALUE"):
         cut_down(PLANS["silo-cifar"](), Cut(settings=("iid",)))
+
+
+@pytest.mark.parametrize(
+    ("cut", "told"),
+    [
+        (Cut(methods=("cc-fedavq",)), r"^--methods is 'cc-fedavq'; did you mean 'cc-fedavg'\?"),
+        (Cut(settings=("idd=0.1",)), r"^--settings has 'idd=0.1', but idd is no setting \(did you mean iid=\?\)$"),
+        (
+            Cut(settings=("iid=0.0", "iid=0.3")),
+            r"'iid=0.3', but none of these runs has it: iid is '0', '0.0', '0.1', '0.2', '0.5', '1', '1.0'$",
+        ),
+    ],
+)
+def test_what_no_run_has_is_refused(cut: Cut, told: str) -> None:
+    plans = [PLANS["silo-cifar"](), PLANS["distance"]()]
+    with pytest.raises(ValueError, match=told):
+        check_cut(plans, cut)
+    check_cut(plans, Cut(methods=("mifa",), settings=("iid=0.0", "iid=1", "schedule=ad-hoc", "batch-size=64")))
+
+
+def test_a_few_runs_of_a_large_model_share_a_batch_so_that_some_are_finished_early() -> None:
+    large = [cell for cell in PLANS["nova"]().cells if cell.settings.model == LARGE_MODEL]
+    assert sum(map(side_by_side, large[:4])) > ENOUGH[LARGE_MODEL]  # the smallest K with each method, in one batch
+    assert sum(map(side_by_side, large[:3])) < ENOUGH[LARGE_MODEL]
+    assert {cell.settings.steps for cell in large[:4]} == {10}
 
 
 def test_names_come_in_their_order_and_unknown_ones_are_refused() -> None:

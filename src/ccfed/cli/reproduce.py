@@ -22,7 +22,8 @@ from ccfed.training.engine import Precision
 
 if TYPE_CHECKING:
     from ccfed.data import Dataset
-    from ccfed.paper.campaign import Deadline, Machine
+    from ccfed.paper.campaign import Deadline
+    from ccfed.paper.machine import Machine
     from ccfed.paper.plan import Cut, Plan
     from ccfed.paper.store import Store
 
@@ -81,38 +82,48 @@ class ReproduceOptions:
 def main(arguments: Sequence[str]) -> int:
     """Runs `ccfed reproduce ARGUMENTS`."""
     options = read_options(ReproduceOptions, arguments, "ccfed reproduce")
-    from ccfed.paper.campaign import Deadline, Machine
+    from ccfed.paper.campaign import Deadline, SomeFailed
     from ccfed.paper.catalogue import PLANS, chosen
-    from ccfed.paper.plan import Cut
+    from ccfed.paper.machine import Machine
+    from ccfed.paper.plan import Cut, check_cut
     from ccfed.paper.store import Store
 
     with bad_input():
         _check(options)
-        cut = Cut(options.seeds, options.rounds, options.steps, options.methods, options.settings)
+        seeds = tuple(dict.fromkeys(options.seeds))
+        cut = Cut(seeds, options.rounds, options.steps, options.methods, options.settings)
         plans = chosen(options.names or tuple(PLANS))
+        check_cut(plans, cut)
         shown = [drawn_plan(plan, cut) for plan in plans]
         cells = cells_to_run(plans, cut, options.names)
     with disk_trouble():
         store = Store(options.out)
         machine = Machine(options.device, options.engine, options.precision, _made(options, arguments))
         if options.list:
-            print(_listing(plans, cut, store, machine))
+            with bad_input():
+                print(_listing(plans, cut, store, machine))
             return 0
-        code = 0
+        code, failed, before = 0, None, len(store)
         deadline = Deadline()
         if not options.draw_only:
             if options.limit is not None:
                 deadline.at = time.monotonic() + 60 * options.limit
             with stopped_by_signals(deadline) as caught:
-                _run(options, cells, store, machine, deadline)
+                try:
+                    _run(options, cells, store, machine, deadline)
+                except SomeFailed as trouble:  # what could be run is drawn all the same
+                    failed = trouble
             code = 128 + caught[0] if caught else 0
-        if not options.run_only and not code:
+        in_vain = failed is not None and failed.bad_input and len(store) == before
+        if not (options.run_only or code or in_vain):
             _draw(shown, cut, store, options.out)
         if options.report is not None:
             from ccfed.paper.report import write_report
 
             write_report(store, options.report)
             print(options.report)
+    if failed is not None:
+        raise Failure(str(failed), 2 if failed.bad_input else 1)
     left = len(store.missing(cells))
     if left and not options.draw_only:
         tell(f"{left} of {len(cells)} runs are left: the same call goes on with them")
@@ -162,7 +173,7 @@ def _listing(plans: "Sequence[Plan]", cut: "Cut", store: "Store", machine: "Mach
     from ccfed.paper.plan import cut_down
     from ccfed.paper.summary import listing
 
-    return listing([cut_down(plan, cut) for plan in plans], store, machine)
+    return listing([cut_down(plan, cut) for plan in plans], store, machine, tell)
 
 
 def _run(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ccfed.cli.failures import bad_input
 from ccfed.cli.options import read_options
-from ccfed.paper.bound import Problem, corollary_rate, largest_rate, rounds_needed, theorem_1
+from ccfed.paper.bound import Bound, Problem, corollary_rate, largest_rate, rounds_needed, theorem_1
 
 
 @dataclass(frozen=True)
@@ -42,21 +42,30 @@ def main(arguments: Sequence[str]) -> int:
     """Runs `ccfed theory ARGUMENTS`."""
     o = read_options(TheoryOptions, arguments, "ccfed theory")
     with bad_input():
-        problem = Problem(o.N, o.K, o.T, o.r, o.W, o.L, o.sigma_l, o.sigma_g, o.gap)
-        most = largest_rate(problem)
-        rate = most if o.lr is None else o.lr
-        bound = theorem_1(problem, rate)
-    print(f"largest permitted learning rate  {most:.6g}")
-    print(f"\nTheorem 1 at learning rate {rate:.6g}")
-    _print(bound.terms(), bound.total)
-    better = corollary_rate(problem)
-    print(f"\nCorollary 1 at learning rate sqrt(N / (K T)) / L = {better:.6g}")
-    if math.nextafter(most, math.inf) < better:
-        print(f"  needs at least {rounds_needed(problem):,} rounds: with {o.T:,} this learning rate is too large")
-    else:
-        corollary = theorem_1(problem, better)
-        _print(corollary.terms(), corollary.total)
+        try:
+            print("\n".join(described(Problem(o.N, o.K, o.T, o.r, o.W, o.L, o.sigma_l, o.sigma_g, o.gap), o.lr)))
+        except ArithmeticError as error:
+            raise ValueError(
+                "these constants are too large or too small to compute with: the bound is no number"
+            ) from error
     return 0
+
+
+def described(problem: Problem, lr: float | None) -> list[str]:
+    """The lines that say what the theorem (at `lr`, or at the largest rate) and its corollary give. ArithmeticError if
+    that is beyond the range of a float."""
+    most = largest_rate(problem)
+    rate = most if lr is None else lr
+    lines = [f"largest permitted learning rate  {most:.6g}", "", f"Theorem 1 at learning rate {rate:.6g}"]
+    lines += _terms(theorem_1(problem, rate))
+    better = corollary_rate(problem)
+    lines += ["", f"Corollary 1 at learning rate sqrt(N / (K T)) / L = {better:.6g}"]
+    if better > most * (1 + 1e-12):
+        needed = rounds_needed(problem)
+        lines.append(f"  needs at least {needed:,} rounds: with {problem.T:,} this learning rate is too large")
+    else:
+        lines += _terms(theorem_1(problem, better))
+    return lines
 
 
 MEANING = {
@@ -67,10 +76,11 @@ MEANING = {
 }
 
 
-def _print(terms: dict[str, float], total: float) -> None:
-    for name, value in terms.items():
-        print(f"  {name:<6} {value:>12.6g}  {MEANING[name]}")
-    print(f"  {'bound':<6} {total:>12.6g}  on the least mean squared gradient norm of the T rounds")
+def _terms(bound: Bound) -> list[str]:
+    if not math.isfinite(bound.total):
+        raise OverflowError
+    lines = [f"  {name:<6} {value:>12.6g}  {MEANING[name]}" for name, value in bound.terms().items()]
+    return [*lines, f"  {'bound':<6} {bound.total:>12.6g}  on the least mean squared gradient norm of the T rounds"]
 
 
 __all__ = ["TheoryOptions", "main"]

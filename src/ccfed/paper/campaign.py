@@ -1,10 +1,12 @@
 """Runs the cells that are missing: all that can share a batch side by side, each written down when it ends."""
 
 import datetime
-import os
 import time
+import traceback
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,14 @@ from ccfed import data
 from ccfed.data import Dataset, Federation
 from ccfed.models.network import Network, find_model
 from ccfed.paper.distance import distances
+from ccfed.paper.machine import Machine
 from ccfed.paper.plan import Cell
+from ccfed.paper.sharing import in_batches
 from ccfed.paper.store import Finished, Store, summed
 from ccfed.simulation import Experiment, Observer, RoundRecord, Running, Simulation, run
-from ccfed.simulation.checkpoint import Checkpoint
+from ccfed.simulation.checkpoint import Checkpoint, Refused
 from ccfed.simulation.experiment import split_of
 from ccfed.simulation.identity import Identities
-from ccfed.simulation.simulate import find_device
-from ccfed.training import Precision
 
 Load = Callable[[str], Dataset]
 Extra = dict[str, Any]
@@ -30,29 +32,7 @@ PROBES: dict[str, Callable[[Simulation, Running, Extra], None]] = {"distance": d
 """What can be measured beside the rounds: called before the first and after each round of a run with the probe of this
 name."""
 
-ENOUGH = {"mlp": 3000, "cnn": 256}
-"""Trainings side by side of a model from which on more of them do not make a GPU faster."""
-ENOUGH_OF_ANOTHER = 64
-ENOUGH_ON_CPU = 16
-MOST_AT_ONCE = 400  # federations in a batch
 FOLDER = "paused"
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Where and how cells are run, and what is noted of it beside each result."""
-
-    device: str = "auto"
-    engine: str = "auto"
-    precision: Precision = "float32"
-    made: dict[str, Any] = field(default_factory=dict)
-
-    def describe(self) -> str:
-        """The processor's name."""
-        place = find_device(self.device)
-        if place.type == "cuda":
-            return torch.cuda.get_device_name(place)
-        return f"CPU, {torch.get_num_threads()} threads"
 
 
 @dataclass
@@ -66,6 +46,17 @@ class Deadline:
     def reached(self) -> bool:
         """Whether it is time to stop at the next round's end."""
         return self.asked or time.monotonic() >= self.at
+
+
+class SomeFailed(RuntimeError):
+    """Some runs could not be made, for the reasons that the message tells; all others were.
+
+    `bad_input`: all of these reasons are something that was asked for and cannot be, such as data that are not there.
+    """
+
+    def __init__(self, message: str, bad_input: bool = False) -> None:
+        super().__init__(message)
+        self.bad_input = bad_input
 
 
 class Sources:
@@ -113,6 +104,10 @@ class Sources:
             settings=s,
         )
 
+    def network(self, cell: Cell) -> Network:
+        """The cell's network, checked against its data."""
+        return self.experiment(cell).make_network()
+
 
 class Bookkeeper:
     """An observer that writes down each run when it ends, lets probes measure, and stops and saves in time.
@@ -136,6 +131,7 @@ class Bookkeeper:
         self.save_every, self.say = save_every, say
         self._saved_at = time.monotonic()
         self._checkpoints: dict[str, Checkpoint] = {}
+        self._before: dict[str, list[dict[str, str]]] = {}  # where runs were made that an earlier call began
         self._open: list[Running] = []  # what is not written down yet
 
     def on_start(self, simulation: Simulation) -> None:
@@ -145,9 +141,13 @@ class Bookkeeper:
         for running in simulation.running:
             name = running.experiment.name
             checkpoint = self._checkpoints[name] = Checkpoint(self.paused / name, identities.of(running))
-            extra = checkpoint.restore(running, self.say)
-            if extra is not None:
-                self.extras[name] = extra
+            try:
+                kept = checkpoint.restore(running, self.say)
+            except Refused as trouble:
+                raise Refused(str(trouble).removeprefix("--resume: ")) from trouble
+            if kept is not None:
+                self.extras[name], self._before[name] = kept["probed"], kept["made"]
+                simulation.engine_before = simulation.engine_before or checkpoint.engine
                 resumed += 1
                 self._measure(simulation, running)
         self._open = list(simulation.running)
@@ -176,7 +176,8 @@ class Bookkeeper:
     def _save(self, simulation: Simulation) -> None:
         for running in self._open:
             name = running.experiment.name
-            self._checkpoints[name].save(running, self.extras[name], simulation.engine_name)
+            kept = {"probed": self.extras[name], "made": self._places(name, simulation)}
+            self._checkpoints[name].save(running, kept, simulation.engine_name)
         self._saved_at = time.monotonic()
 
     def _write_finished(self, simulation: Simulation) -> None:
@@ -186,15 +187,22 @@ class Bookkeeper:
             self.store.add(self._result(cell, running, simulation))
             remove_folder(self.paused / cell.key)
 
-    def _result(self, cell: Cell, running: Running, simulation: Simulation) -> Finished:
-        e = running.experiment
-        on_clients, on_server = running.storage_bytes()
-        date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-        made = {
+    def _places(self, name: str, simulation: Simulation) -> list[dict[str, str]]:
+        """Where and how the rounds of a run were made so far: by the calls before this one, and by this one."""
+        here = {
             "machine": self.machine.describe(),
             "engine": simulation.engine_name,
             "precision": self.machine.precision,
         }
+        before = self._before.get(name, [])
+        return before if here in before[-1:] else [*before, here]
+
+    def _result(self, cell: Cell, running: Running, simulation: Simulation) -> Finished:
+        e = running.experiment
+        on_clients, on_server = running.storage_bytes()
+        date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+        places = self._places(e.name, simulation)
+        made = {what: ", then ".join(dict.fromkeys(place[what] for place in places)) for what in places[0]}
         return Finished(
             key=cell.key,
             settings=cell.described(),
@@ -228,30 +236,86 @@ def run_missing(
 
     Runs that share data, model and batch size go side by side, in batches of at most `at_once` that keep the machine
     busy and fit into its memory; those that stand first are in the first batch. What the deadline cuts off is kept
-    beside the store, and taken up by the next call.
+    beside the store, and taken up by the next call. A batch that fails does not keep the others from being run: after
+    them SomeFailed is raised. One for which there is not enough memory is tried again in halves.
     """
     deadline = deadline or Deadline()
     sources = Sources(load)
     missing = store.missing(tuple(cells))
     paused = store.path.parent / FOLDER
-    for number, batch in enumerate(batches := in_batches(missing, sources, machine, at_once), 1):
-        if deadline.reached:
-            return False
-        first = batch[0].settings
-        say(f"batch {number} of {len(batches)}: {len(batch)} runs of {first.model} on {first.data}")
+    if paused.is_dir():
+        for cell in set(cells).difference(missing):
+            remove_folder(paused / cell.key)  # which a call that was killed could not remove any more
+    failed: list[str] = []
+    possible, bad_input = _that_can_be(missing, sources, failed), True
+    waiting = deque(in_batches(possible, sources.network, machine, at_once))
+    number = 0
+    while waiting and not deadline.reached:
+        batch = store.missing(waiting.popleft())
+        if not batch:  # half of one for which there was not enough memory, whose runs had ended
+            continue
+        number += 1
+        what = _described(batch)
+        say(f"batch {number} of {number + len(waiting)}: {what}")
         keeper = Bookkeeper(batch, store, machine, paused, deadline, save_every, say)
-        run(
-            [sources.experiment(cell) for cell in batch],
-            device=machine.device,
-            engine=machine.engine,
-            precision=machine.precision,
-            observers=[keeper, *observers],
-            on_divergence="leave out",
-            say=say,
-        )
+        no_room = False
+        try:
+            run(
+                [sources.experiment(cell) for cell in batch],
+                device=machine.device,
+                engine=machine.engine,
+                precision=machine.precision,
+                observers=[keeper, *observers],
+                on_divergence="leave out",
+                say=say,
+            )
+        except OSError:  # of the disk, which the next batch needs as well
+            raise
+        except torch.OutOfMemoryError as trouble:
+            no_room = len(batch) > 1
+            if not no_room:
+                failed.append(f"{what}: {trouble}")
+                bad_input = False
+        except ValueError as trouble:
+            failed.append(f"{what}: {trouble}")
+        except Exception as trouble:
+            for line in traceback.format_exc().splitlines():
+                say(line)
+            say(f"batch {number} failed; the others are gone on with")
+            failed.append(f"{what}: {type(trouble).__name__}: {trouble}")
+            bad_input = False
+        del keeper
+        machine.tidy_up()
+        if no_room:
+            say("there is not enough memory: in halves again")
+            half = len(batch) // 2
+            waiting.extendleft((batch[half:], batch[:half]))
     if paused.is_dir() and not any(paused.iterdir()):
-        paused.rmdir()
+        with suppress(OSError):  # another call is at work in the same folder
+            paused.rmdir()
+    if failed:
+        raise SomeFailed("; ".join(failed), bad_input)
     return not store.missing(missing)
+
+
+def _that_can_be(cells: Sequence[Cell], sources: Sources, failed: list[str]) -> tuple[Cell, ...]:
+    """Those of `cells` whose data are there and whose model takes them; of the others, `failed` is told why."""
+    kinds: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        kinds.setdefault((cell.settings.data, cell.settings.model), []).append(cell)
+    wrong: set[str] = set()
+    for alike in kinds.values():
+        try:
+            sources.network(alike[0])
+        except ValueError as trouble:
+            failed.append(f"{_described(alike)}: {trouble}")
+            wrong |= {cell.key for cell in alike}
+    return tuple(cell for cell in cells if cell.key not in wrong)
+
+
+def _described(cells: Sequence[Cell]) -> str:
+    """Such as '12 runs of cnn on cifar10'."""
+    return f"{len(cells)} run{'s' * (len(cells) != 1)} of {cells[0].settings.model} on {cells[0].settings.data}"
 
 
 def remove_folder(folder: Path) -> None:
@@ -260,89 +324,3 @@ def remove_folder(folder: Path) -> None:
         for path in folder.iterdir():
             path.unlink()
         folder.rmdir()
-
-
-def in_batches(
-    cells: Sequence[Cell], sources: Sources, machine: Machine, at_once: int | None = None
-) -> list[tuple[Cell, ...]]:
-    """The cells in batches of those that can be trained side by side: full enough to keep the machine busy, small
-    enough for its memory, at most `at_once` runs each; in the order of their first cells."""
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for i, cell in enumerate(cells):
-        s = cell.settings
-        groups.setdefault((s.data, s.model, s.batch_size), []).append(i)
-    room = free_bytes(machine) / 2
-    on_cpu = find_device(machine.device).type == "cpu"
-    out: list[list[int]] = []
-    for group in groups.values():
-        network = sources.experiment(cells[group[0]]).make_network()
-        enough = ENOUGH_ON_CPU if on_cpu else ENOUGH.get(cells[group[0]].settings.model, ENOUGH_OF_ANOTHER)
-        batch: list[int] = []
-        taken = busy = 0.0
-        for i in group:
-            need, most = memory_of(cells[i], network), at_once or MOST_AT_ONCE
-            if batch and (taken + need > room or len(batch) == most or (at_once is None and busy >= enough)):
-                out.append(batch)
-                batch, taken, busy = [], 0.0, 0.0
-            batch.append(i)
-            taken += need
-            busy += side_by_side(cells[i])
-        out.append(batch)
-    return [tuple(cells[i] for i in batch) for batch in sorted(out)]
-
-
-def memory_of(cell: Cell, network: Network) -> float:
-    """About the bytes that a run takes while it shares a batch: its pasts, and the work of one round."""
-    s = cell.settings
-    past = s.clients if s.make_method().estimator.keeps else 0
-    working = max(1.0, s.participation * s.clients)
-    vectors = 2 * past + 6 * working  # moves and the models they started from; parameters, gradients, moves
-    samples = working * s.steps * s.batch_size * 24  # which sample lies in which slot
-    return 4 * network.size * vectors + samples
-
-
-def free_bytes(machine: Machine) -> float:
-    """The memory that is free on the device (on a processor without psutil, what the system says is free)."""
-    place = find_device(machine.device)
-    if place.type == "cuda":
-        return float(torch.cuda.mem_get_info(place)[0])
-    try:
-        import psutil
-    except ModuleNotFoundError:
-        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return float(psutil.virtual_memory().available)
-
-
-def side_by_side(cell: Cell) -> float:
-    """How many clients of a run train in a round, as a rule."""
-    return client_steps_of(cell) / (cell.settings.rounds * cell.settings.steps)
-
-
-def client_steps_of(cell: Cell) -> float:
-    """The client-steps that a run is expected to take (exactly, but for what is drawn)."""
-    s = cell.settings
-    method = s.make_method()
-    selected = s.clients if s.participation == 1 else max(int(s.participation * s.clients + 1e-9), 1)
-    p = method.budget(torch.arange(s.clients))
-    if method.schedule.name == "always":
-        share = float(method.work(p, s.steps).to(torch.float64).mean()) / s.steps
-    elif method.schedule.name == "synchronised":
-        share = float(p.min())
-    else:
-        share = float(p.mean())
-    probe = s.rounds * s.steps if cell.probe == "distance" else 0
-    return s.rounds * s.steps * selected * share + probe
-
-
-def speed_known(cell: Cell, store: Store, machine: Machine) -> float | None:
-    """Client-steps a second of runs like `cell` (same data and model) on this kind of machine, if there were any."""
-    here = machine.describe()
-    alike = [
-        run
-        for run in store
-        if run.settings.get("data") == cell.settings.data
-        and run.settings.get("model", "mlp") == cell.settings.model
-        and run.made.get("machine") == here
-    ]
-    seconds = sum(run.seconds for run in alike)
-    return sum(sum(run.client_steps) for run in alike) / seconds if seconds > 0 else None

@@ -1,5 +1,6 @@
 """A table or figure of the paper as data: which numbers it has, which runs are behind each, what the paper says."""
 
+import difflib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -7,8 +8,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ccfed.algorithm.methods import METHODS
 from ccfed.paper.published import Published
-from ccfed.simulation.settings import Settings
+from ccfed.simulation.settings import Settings, known
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -120,28 +122,60 @@ def cut_down(plan: Plan, cut: Cut) -> Plan:
     """
     asked: dict[str, set[str]] = {}
     for text in cut.settings:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ValueError(f"--settings has {text!r}, but each must be NAME=VALUE, such as iid=0.1")
-        asked.setdefault(name.strip().replace("-", "_"), set()).add(value.strip())
-    names = {f.name for f in fields(Settings)}
+        name, value = _pair(text)
+        asked.setdefault(name, set()).add(value)
     kept = []
     for entry in plan.entries:
         if cut.methods and entry.settings.method not in cut.methods:
             continue
-        if not all(_matches(entry, name, values, names) for name, values in asked.items()):
+        if not all(_values(entry, name) & values for name, values in asked.items()):
             continue
         kept.append(_shortened(entry, cut))
     return replace(plan, entries=tuple(kept))
 
 
-def _matches(entry: Entry, name: str, values: set[str], names: set[str]) -> bool:
-    labels = {key.replace("-", "_"): value for key, value in entry.labels}
-    has = {labels[name]} if name in labels else set()
-    if name in names:
+def check_cut(plans: Sequence[Plan], cut: Cut) -> None:
+    """ValueError if `cut` asks for a method that is not known, or for a setting that nothing in `plans` has."""
+    for name in cut.methods:
+        known("--methods", name, METHODS)
+    entries = [entry for plan in plans for entry in plan.entries]
+    names = sorted({f.name for f in fields(Settings)} | {_named(key) for entry in entries for key, _ in entry.labels})
+    for text in cut.settings:
+        name, value = _pair(text)
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f" (did you mean {near[0]}=?)" if near else ""
+            raise ValueError(f"--settings has {text!r}, but {name} is no setting{hint}")
+        there = {each: None for entry in entries for each in sorted(_values(entry, name))}
+        if value not in there:
+            raise ValueError(
+                f"--settings has {text!r}, but none of these runs has it: {name} is {_listed(list(there))}"
+            )
+
+
+def _listed(values: list[str], most: int = 12) -> str:
+    return ", ".join(map(repr, values[:most])) + ", ..." * (len(values) > most)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """Name and value of NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--settings has {text!r}, but each must be NAME=VALUE, such as iid=0.1")
+    return _named(name.strip()), value.strip()
+
+
+def _named(label: str) -> str:
+    return label.replace("-", "_")
+
+
+def _values(entry: Entry, name: str) -> set[str]:
+    """What an entry has under this name: its label, its setting, or both."""
+    has = {value for key, value in entry.labels if _named(key) == name}
+    if hasattr(entry.settings, name):
         value = getattr(entry.settings, name)
         has.add(f"{value:g}" if isinstance(value, float) else str(value))
-    return bool(has & values)
+    return has
 
 
 def _shortened(entry: Entry, cut: Cut) -> Entry:
