@@ -1,6 +1,5 @@
 """What the paper claims, and what the finished runs say about it."""
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -64,15 +63,14 @@ class Numbers:
         return found
 
     def __call__(self, **labels: str) -> float:
-        value = self.store.mean(self.entry(**labels))
-        if math.isnan(value):
-            raise NotRunYet
-        return value
+        self.runs(**labels)
+        return self.store.mean(self.entry(**labels))
 
     def runs(self, **labels: str) -> list[Finished]:
-        """The finished runs of the entry with these labels."""
-        found = self.store.of(self.entry(**labels))
-        if not found:
+        """The runs of the entry with these labels, all of which must have finished."""
+        entry = self.entry(**labels)
+        found = self.store.of(entry)
+        if len(found) < len(entry.seeds):
             raise NotRunYet
         return found
 

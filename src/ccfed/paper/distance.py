@@ -87,6 +87,6 @@ def distance() -> Plan:
         columns="iid",
         notes=(
             "One client, drawn from those with p < 1; its true model comes from a training on the side in every round,"
-            " which the run does not see.",
+            " which the run does not see. The two shares of IID data are this project's choice.",
         ),
     )

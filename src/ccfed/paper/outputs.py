@@ -4,7 +4,7 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import Enum
 from itertools import groupby
 from pathlib import Path
@@ -89,6 +89,7 @@ def _rows(plan: Plan, store: Store) -> list[dict[str, Any]]:
     described = [asdict(cell.settings) for cell in plan.cells]
     defaults = asdict(Settings())
     telling = [n for n in defaults if n not in (*NOT_DECISIVE, "seed") and any(d[n] != defaults[n] for d in described)]
+    steadier = any(entry.paper and entry.paper.mean_last_10 is not None for entry in plan.entries)
     rows = []
     for entry in plan.entries:
         for cell in entry.cells:
@@ -96,6 +97,14 @@ def _rows(plan: Plan, store: Store) -> list[dict[str, Any]]:
             ours = None if run is None else run.measure(entry.measure)
             paper = entry.paper.accuracy if entry.paper else None
             difference = None if ours is None or paper is None else ours - paper
+            calm = (
+                {}
+                if not steadier
+                else {
+                    "mean_last_10": _number(None if run is None else run.measure("mean_last_10")),
+                    "paper_mean_last_10": _number(entry.paper.mean_last_10 if entry.paper else None),
+                }
+            )
             rows.append(
                 {
                     **dict(entry.labels),
@@ -105,6 +114,7 @@ def _rows(plan: Plan, store: Store) -> list[dict[str, Any]]:
                     "paper": _number(paper),
                     "paper_deviation": _number(entry.paper.deviation if entry.paper else None),
                     "difference": _number(difference),
+                    **calm,
                     "rounds_played": "" if run is None else len(run.accuracy),
                     "client_steps": "" if run is None else sum(run.client_steps),
                     **{f"--{name.replace('_', '-')}": _setting(getattr(cell.settings, name)) for name in telling},
@@ -150,6 +160,12 @@ def markdown(plan: Plan, store: Store) -> str:
                 f" ({found[Verdict.NOT_RUN]} not run yet). A number agrees within {SINGLE} points where there is one"
                 " seed, within two standard deviations (theirs and ours combined) otherwise."
             )
+            near = steadier_numbers(plan, store)
+            if near:
+                parts.append(
+                    f"By the mean of the last ten rounds, which swings less than the last round alone, {sum(near)} of"
+                    f" {len(near)} agree within {SINGLE} points."
+                )
     parts += plan.notes
     made = provenance(plan, store)
     if made:
@@ -168,6 +184,21 @@ def _table(plan: Plan, entries: Sequence[Entry], store: Store) -> str:
             cells.append(cell_text(found[0], store) if found else "")
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def steadier_numbers(plan: Plan, store: Store) -> list[bool]:
+    """For each number that was run and whose mean of the last ten rounds is known of the paper's run too: whether these
+    agree within SINGLE points."""
+    return [
+        abs(mean_of_last_ten(entry, store) - entry.paper.mean_last_10) <= SINGLE + 1e-9
+        for entry in plan.entries
+        if entry.paper and entry.paper.mean_last_10 is not None and store.of(entry)
+    ]
+
+
+def mean_of_last_ten(entry: Entry, store: Store) -> float:
+    """The mean accuracy of the last ten rounds of the entry's finished runs."""
+    return store.mean(replace(entry, measure="mean_last_10"))
 
 
 def cell_text(entry: Entry, store: Store) -> str:

@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
-from ccfed.paper.catalogue import PLANS
+from ccfed.paper.catalogue import LARGE_MODEL, PLANS
 from ccfed.paper.claims import CLAIMS
-from ccfed.paper.outputs import NOT_RUN, Verdict, cell_text, counts, provenance, verdict
-from ccfed.paper.plan import Entry, Plan
+from ccfed.paper.outputs import NOT_RUN, Verdict, cell_text, counts, mean_of_last_ten, provenance, verdict
+from ccfed.paper.plan import Entry, Plan, unique
 from ccfed.paper.published import reasons
-from ccfed.paper.store import Store
+from ccfed.paper.store import Finished, Store
+from ccfed.paper.studies import DATA_TITLES, MODEL_TITLES
 from ccfed.simulation.progress import in_time
+from ccfed.simulation.settings import Settings
 
 HEAD = """# The paper's results, and ours
 
@@ -78,23 +80,35 @@ def _numbers(plans: list[Plan], store: Store) -> str:
 
 def _off(plans: list[Plan], store: Store) -> str:
     lines = ["| table or figure | where | ours (the paper's) | reason |", "|---|---|---|---|"]
+    given: list[str] = []  # the reasons, which stand below the table once
     for plan in plans:
         for entry in plan.entries:
             if verdict(entry, store) is Verdict.OFF:
                 numbers = cell_text(entry, store).removesuffix(" *")
+                theirs = entry.paper.mean_last_10 if entry.paper else None
+                if theirs is not None:
+                    numbers += f"; mean of the last ten rounds {mean_of_last_ten(entry, store):.2f} ({theirs:.2f})"
                 where = ", ".join(value for _, value in entry.labels)
-                lines.append(f"| `{plan.name}` | {where} | {numbers} | {reason_of(plan, entry)} |")
-    return "\n".join(lines) if len(lines) > 2 else ""
+                reason = reason_of(plan, entry, store)
+                if reason is not None and reason not in given:
+                    given.append(reason)
+                which = "not known" if reason is None else f"({given.index(reason) + 1})"
+                lines.append(f"| `{plan.name}` | {where} | {numbers} | {which} |")
+    below = [f"({number}) {reason}" for number, reason in enumerate(given, 1)]
+    return "\n\n".join(["\n".join(lines), *below]) if len(lines) > 2 else ""
 
 
-def reason_of(plan: Plan, entry: Entry) -> str:
+def reason_of(plan: Plan, entry: Entry, store: Store) -> str | None:
     """Why a number is off, from reasons.csv: the first row of the plan whose NAME=VALUE (separated by ;, all of them;
-    nothing for any entry) fit the entry's labels."""
+    nothing for any entry) fit the entry's labels, and that accounts for as many points (`within`; empty: for any)."""
+    assert entry.paper is not None
+    points = abs(store.mean(entry) - entry.paper.accuracy)
     for row in reasons():
         wanted = [pair.partition("=")[::2] for pair in row["where"].split(";") if pair]
-        if row["plan"] == plan.name and all(entry.label(name.strip()) == value.strip() for name, value in wanted):
+        fits = row["plan"] == plan.name and all(entry.label(name.strip()) == value.strip() for name, value in wanted)
+        if fits and (not row["within"] or points <= float(row["within"])):
             return row["reason"]
-    return "not known"
+    return None
 
 
 def _runs(plans: list[Plan], store: Store) -> list[str]:
@@ -108,14 +122,37 @@ def _runs(plans: list[Plan], store: Store) -> list[str]:
         else:
             lines.append(f"- `{plan.name}`: computed on the spot, with nothing to train.")
     texts = ["\n".join(lines)]
-    for machine in sorted({str(run.made.get("machine", "unknown")) for run in store}):
-        made = [run for run in store if str(run.made.get("machine", "unknown")) == machine]
-        steps, seconds = sum(sum(run.client_steps) for run in made), sum(run.seconds for run in made)
-        texts.append(
-            f"{machine}: {len(made)} runs, {steps:,} client-steps, {in_time(seconds)} of rounds (tests of the global"
-            f" models included, start-up not): {steps / max(seconds, 1e-9):,.0f} client-steps a second."
-        )
+    if len(store):
+        texts.append(_speeds(store))
+    small = unique(cell for plan in plans for cell in plan.cells if cell.settings.model != LARGE_MODEL)
+    made = [run for cell in small if (run := store.get(cell)) is not None]
+    texts.append(
+        f"Everything but ResNet-18 is {len(small)} runs. {len(made)} of them are made"
+        + (f", in {in_time(sum(run.seconds for run in made))} of rounds" if made else "")
+        + "; the aim for all of them is 10 minutes on one H200."
+    )
     commands = sorted({str(run.made["command"]) for run in store if "command" in run.made})
     if commands:
         texts.append("Commands:\n\n" + "\n".join(f"    {command}" for command in commands))
     return texts
+
+
+def _speeds(store: Store) -> str:
+    """What the rounds took, by machine, data and model."""
+    lines = [
+        "The rounds of the runs took, with the tests of the global models and without start-up (of calls that ran at"
+        " the same time, each is counted):",
+        "",
+        "| machine | data, model | runs | client-steps | time | client-steps a second |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    kinds: dict[tuple[str, str], list[Finished]] = {}
+    for run in store:
+        data, model = (run.settings.get(name, getattr(Settings, name)) for name in ("data", "model"))
+        what = f"{DATA_TITLES.get(data, data)}, {MODEL_TITLES.get(model, model)}"
+        kinds.setdefault((str(run.made.get("machine", "unknown")), what), []).append(run)
+    for (machine, what), made in sorted(kinds.items()):
+        steps, seconds = sum(sum(run.client_steps) for run in made), sum(run.seconds for run in made)
+        numbers = f"{len(made)} | {steps:,} | {in_time(seconds)} | {steps / max(seconds, 1e-9):,.0f}"
+        lines.append(f"| {machine} | {what} | {numbers} |")
+    return "\n".join(lines)

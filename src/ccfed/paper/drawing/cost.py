@@ -39,6 +39,7 @@ def draw_cost(plan: Plan, store: "Store") -> Figure:
             axes.text(first + second, y, f" {text}", va="center", fontsize=7)
         axes.set_xlabel(title, fontsize="small")
         axes.margins(x=0.16)
+        axes.set_ylim(-0.6, len(rows) - 0.4)
     grid[2].set_title("solid: up, hatched: down", fontsize=7, loc="left")
     grid[3].set_title("solid: all clients, hatched: server", fontsize=7, loc="left")
     grid[0].set_yticks(at, [name for name, _ in rows])

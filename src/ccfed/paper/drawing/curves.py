@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ccfed.paper.store import Store
 
 SMOOTH = 5  # rounds in the moving mean that is drawn over the faint curve itself
+MARKERS = 8  # on a curve, which tell it from others in grey
 
 
 def draw_convergence(plan: Plan, store: "Store") -> Figure:
@@ -23,14 +24,14 @@ def draw_convergence(plan: Plan, store: "Store") -> Figure:
     for axes, (page, entries) in zip(grid, pages.items(), strict=True):
         curves_into(axes, entries, store)
         axes.set_title(page, fontsize="medium")
-    legend_below(figure, [key(method, marker=False) for method in values_of(plan.entries, "method")])
+    legend_below(figure, [key(method) for method in values_of(plan.entries, "method")])
     return figure
 
 
 def curves_into(axes: Axes, entries: Sequence[Entry], store: "Store") -> None:
     """The curves of these entries, the mean over their seeds."""
     drawn = False
-    for entry in entries:
+    for i, entry in enumerate(entries):
         runs = store.of(entry)
         if not runs:
             continue
@@ -39,7 +40,17 @@ def curves_into(axes: Axes, entries: Sequence[Entry], store: "Store") -> None:
         curve = np.mean([run.curve for run in runs], axis=0)
         rounds = np.arange(1, len(curve) + 1)
         axes.plot(rounds, curve, color=look.colour, linewidth=0.5, alpha=0.25)
-        axes.plot(rounds, moving_mean(curve, SMOOTH), color=look.colour, linestyle=look.dash, linewidth=1.3)
+        apart = max(1, len(curve) // MARKERS)
+        axes.plot(
+            rounds,
+            moving_mean(curve, SMOOTH),
+            color=look.colour,
+            linestyle=look.dash,
+            linewidth=1.3,
+            marker=look.marker,
+            markersize=4,
+            markevery=(i * apart // len(entries), apart),
+        )
     axes.set_xlabel("round")
     axes.set_ylabel("test accuracy (%)")
     axes.margins(x=0.01)
@@ -66,11 +77,10 @@ def draw_nova(plan: Plan, store: "Store") -> Figure:
         for method in values_of(entries, "method"):
             look = look_of(method)
             mine = [e for e in entries if e.label("method") == method]
-            line = [(float(e.label("setting").split()[-1]), store.mean(e)) for e in mine]
-            done = sorted((x, value) for x, value in line if not np.isnan(value))
-            drawn = drawn or bool(done)
+            line = sorted((float(e.label("setting").split()[-1]), store.mean(e)) for e in mine)
+            drawn = drawn or any(store.of(e) for e in mine)
             style = {"color": look.colour, "linestyle": look.dash, "marker": look.marker, "markersize": 4.5}
-            axes.plot([x for x, _ in done], [value for _, value in done], **style)
+            axes.plot([x for x, _ in line], [value for _, value in line], **style)  # gaps where nothing has been run
         axes.set_xlabel("rounds T (K = 10 local steps)" if over == "T" else "local steps K (T = 400 rounds)")
         axes.set_ylabel("test accuracy (%)")
         axes.set_title(page, fontsize="medium")

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 from matplotlib.figure import Figure
 
-from ccfed.paper.drawing.style import key, key_to_paper, legend_below, look_of, panels
+from ccfed.paper.drawing.style import key, key_to_paper, legend_below, look_of, not_run_yet, panels
 from ccfed.paper.plan import Plan, by_labels, values_of
 
 if TYPE_CHECKING:
@@ -21,10 +20,9 @@ def draw_efficiency(plan: Plan, store: "Store") -> Figure:
         for method in values_of(entries, "method"):
             look = look_of(method)
             line = sorted((int(e.label("W")), store.mean(e)) for e in entries if e.label("method") == method)
-            done = [(w, value) for w, value in line if not np.isnan(value)]
-            axes.plot(
-                [w for w, _ in done],
-                [value for _, value in done],
+            axes.plot(  # with gaps where nothing has been run
+                [w for w, _ in line],
+                [value for _, value in line],
                 color=look.colour,
                 linestyle=look.dash,
                 marker=look.marker,
@@ -45,5 +43,7 @@ def draw_efficiency(plan: Plan, store: "Store") -> Figure:
         axes.set_xlabel("W (all clients train one round in W)")
         axes.set_ylabel("test accuracy (%)")
         axes.set_title(page, fontsize="medium")
+        if not any(store.of(entry) for entry in entries):
+            not_run_yet(axes, beside=True)
     legend_below(figure, [*map(key, values_of(plan.entries, "method")), key_to_paper()])
     return figure

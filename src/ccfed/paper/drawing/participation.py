@@ -22,6 +22,7 @@ def draw_rasters(rasters: Mapping[str, np.ndarray]) -> Figure:
         axes.set_title(title, fontsize="small")
         axes.set_xlabel("round", fontsize="small")
         axes.set_ylabel("client", fontsize="small")
-    handles = [Patch(facecolor=colour, edgecolor="0.6", label=name) for name, colour in SHADES.items()]
+    there = {order[code] for raster in rasters.values() for code in np.unique(raster)}
+    handles = [Patch(facecolor=SHADES[name], edgecolor="0.6", label=name) for name in SHADES if name in there]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize="small")
     return figure

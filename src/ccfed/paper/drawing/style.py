@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from ccfed.records.plots import COLOURS, DASHES
@@ -51,7 +52,8 @@ def panels(count: int, most: int = 3, size: tuple[float, float] = PANEL) -> tupl
     """A figure of `count` axes in rows of at most `most`."""
     columns = max(1, min(count, most))
     rows = max(1, -(-count // columns))
-    figure = Figure(figsize=(size[0] * columns, size[1] * rows + 0.5), dpi=200, layout="constrained")
+    layout = ConstrainedLayoutEngine(w_pad=0.1)  # a label shall not touch its neighbour's panel
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows + 0.5), dpi=200, layout=layout)
     grid = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
     for spare in grid[count:]:
         spare.set_visible(False)
@@ -87,8 +89,13 @@ def key_to_paper() -> Line2D:
     return Line2D([], [], color="0.35", linestyle="", marker="o", markerfacecolor="none", label="hollow: the paper")
 
 
-def not_run_yet(axes: Axes) -> None:
-    """Says on empty axes that nothing has been run."""
-    axes.text(0.5, 0.5, "not run yet", transform=axes.transAxes, ha="center", va="center", color="0.4", style="italic")
+def not_run_yet(axes: Axes, beside: bool = False) -> None:
+    """Says on axes that nothing has been run: in their middle, if they are empty, or with `beside`, above the paper's
+    numbers."""
+    style: dict[str, Any] = {"transform": axes.transAxes, "ha": "center", "color": "0.4", "style": "italic"}
+    if beside:
+        axes.text(0.5, 1.0, "ours: not run yet", va="top", fontsize="small", **style)
+        return
+    axes.text(0.5, 0.5, "not run yet", va="center", **style)
     axes.set_xticks([])
     axes.set_yticks([])

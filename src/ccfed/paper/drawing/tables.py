@@ -29,11 +29,10 @@ def draw_table(plan: Plan, store: "Store") -> Figure:
             ours = np.array([store.mean(entry) if entry else np.nan for entry in line])
             spread = np.array([store.deviation(entry) if entry else np.nan for entry in line])
             theirs = np.array([entry.paper.accuracy if entry and entry.paper else np.nan for entry in line])
-            known = ~np.isnan(ours)
-            axes.errorbar(
-                (at + shift)[known],
-                ours[known],
-                yerr=np.nan_to_num(spread[known]),
+            axes.errorbar(  # with gaps where nothing has been run
+                at + shift,
+                ours,
+                yerr=np.nan_to_num(spread),
                 color=look.colour,
                 linestyle=look.dash,
                 marker=look.marker,
@@ -46,8 +45,8 @@ def draw_table(plan: Plan, store: "Store") -> Figure:
         axes.set_xlabel(AXES.get(plan.columns, plan.columns))
         axes.set_ylabel("test accuracy (%)")
         axes.set_title(f"schedule {page}" if plan.pages == ("schedule",) else page, fontsize="medium")
-        if not any(store.of(entry) for entry in entries) and not any(entry.paper for entry in entries):
-            not_run_yet(axes)
+        if not any(store.of(entry) for entry in entries):
+            not_run_yet(axes, beside=any(entry.paper for entry in entries))
     methods = values_of(plan.entries, plan.rows)
     legend_below(figure, [*map(key, methods), key_to_paper()])
     return figure
