@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ccfed.cli import main
 from ccfed.files import load
+from ccfed.records import read_rounds, write_rounds
 from ccfed.simulation import loop
 from ccfed.simulation.checkpoint import STATE
 
@@ -98,6 +100,30 @@ def test_the_first_ctrl_c_saves_and_ends_with_its_own_code(
     assert [row.rpartition(",")[0] for row in rows[:shared]] == same[:shared]
 
 
+def test_the_second_ctrl_c_ends_at_once_and_says_where_to_go_on(
+    tmp_path: Path, straight: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds = []
+
+    def pressed_twice_in_the_fourth_round(self: loop.Simulation, playing: list[Any]) -> list[Any]:
+        rounds.append(1)
+        for _ in range(2 if len(rounds) == 4 else 0):
+            signal.raise_signal(signal.SIGINT)
+        return honest(self, playing)
+
+    honest = loop.Simulation._round
+    with monkeypatch.context() as patched:
+        patched.setattr(loop.Simulation, "_round", pressed_twice_in_the_fourth_round)
+        assert main(["run", *SIZES, "--out", str(tmp_path / "run"), "--checkpoint-every", "0"]) == 130
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert (
+        said == f"ccfed run: interrupted; the last good state is in {tmp_path / 'run'}, and --resume goes on from there"
+    )
+    assert model(tmp_path / "run")[0] == 3
+    assert main(["run", "--out", str(tmp_path / "run"), "--resume"]) == 0
+    assert model(tmp_path / "run") == model(straight)
+
+
 def test_a_diverged_run_leaves_its_last_good_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = ["--out", str(tmp_path / "run")]
     assert main(["run", *SIZES, "--lr", "1e30", *out]) == 1
@@ -120,6 +146,67 @@ def test_what_cannot_be_gone_on_with_is_refused(
     assert "--resume needs --out" in said("run", *SIZES, "--resume")
     assert "--checkpoint-every is -1" in said("run", *SIZES, "--out", str(tmp_path / "x"), "--checkpoint-every", "-1")
     assert "--history-memory is '8XB'" in said("run", *SIZES, "--out", str(tmp_path / "x"), "--history-memory", "8XB")
+
+
+def test_options_that_were_refused_are_not_those_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command, file in (("run", "experiment.toml"), ("compare", "compare.toml")):
+        out = ["--out", str(tmp_path / command), "--device", "cpu"]
+        assert main([command, *SIZES, *out]) == 0
+        before = (tmp_path / command / file).read_text()
+        assert main([command, *out, "--resume", "--lr", "0.1"]) == 2
+        assert "--lr was 0.05 and is 0.1" in capsys.readouterr().err.splitlines()[-1]
+        assert (tmp_path / command / file).read_text() == before
+        assert main([command, *out, "--resume"]) == 0
+        assert "nothing to do" in capsys.readouterr().err
+
+
+def test_a_run_that_was_killed_at_once_goes_on_with_its_own_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(tmp_path / "run")]
+
+    def killed(*_: object) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop.Simulation, "run", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            main(["run", *SIZES, *out])
+    assert main(["run", *out, "--resume"]) == 0
+    assert "no checkpoint to go on from" in capsys.readouterr().err
+    assert model(tmp_path / "run")[0] == 12
+
+
+def test_a_run_of_another_command_is_not_overwritten(
+    tmp_path: Path, straight: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(command: str, folder: Path) -> str:
+        assert main([command, "--out", str(folder), "--resume"]) == 2
+        return capsys.readouterr().err.splitlines()[-1]
+
+    assert said("compare", straight).endswith("holds a run that `ccfed run --resume` goes on with")
+    both = tmp_path / "both"
+    assert main(["compare", *SIZES, "--methods", "fedavg", "--out", str(both)]) == 0
+    assert said("run", both).endswith("holds a run that `ccfed compare --resume` goes on with")
+    devices = tmp_path / "devices"
+    devices.mkdir()
+    (devices / "devices.csv").write_text("round,client\n")
+    assert said("run", devices).endswith("holds a run that `ccfed flower resume` goes on with")
+
+
+def test_a_table_of_rounds_for_which_there_is_no_room_stays_as_it_was(tmp_path: Path, straight: Path) -> None:
+    records = read_rounds(straight / "rounds.csv")
+    write_rounds(tmp_path / "rounds.csv", records)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write_rounds(tmp_path / "rounds.csv", records[:-1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert read_rounds(tmp_path / "rounds.csv") == records
 
 
 def clock_that_fails_after(rounds: int) -> Callable[[], float]:

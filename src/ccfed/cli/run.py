@@ -122,6 +122,8 @@ def simulate_into(
             raise Failure("--resume needs --out: the folder of the run that is to go on")
         if output.resume and (other := _other_command(base, command)):
             raise Failure(f"--resume: {base} holds a run that `{other}` goes on with")
+        if base.exists() and not base.is_dir():
+            raise Failure(f"--out is {str(base)!r}, which is a file: name a folder")
         if holds_a_run(base) and not output.resume:
             raise Failure(
                 f"--out is {str(base)!r}, which is not empty: choose another folder, or --resume the run in it"
@@ -176,6 +178,8 @@ def simulate_into(
             raise Failure(f"{trouble}; {advice}", 1) from trouble
         except (Diverged, TrainingFailed) as trouble:
             raise Failure(f"{trouble}; {advice.partition(',')[0]}", 1) from trouble
+        except KeyboardInterrupt:  # the second Ctrl-C, or the first one while others do the work
+            raise Failure(f"interrupted; {advice}", 130) from None
     if stopping.code is not None and not all(len(run.records) == settings.rounds for run in runs.all):
         raise Failure(f"interrupted; {advice}", stopping.code)
     return runs, base
