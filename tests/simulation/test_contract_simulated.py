@@ -1,10 +1,11 @@
 """The promises of the methods once more, now through the whole simulation: real data, a real network, both engines."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import ccfed
 from ccfed import Method, budgets, methods
@@ -121,3 +122,45 @@ def test_batches_go_on_across_rounds(digits_of_8: Federation) -> None:
     runs = [only(simulated(federation, methods.fedavg(), rounds=t, steps=60 // t)) for t in (1, 4, 20)]
     for run in runs[1:]:
         assert np.abs(run.model - runs[0].model).max() < 1e-4
+
+
+def frozen() -> nn.Module:
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    layers[1].requires_grad_(False)
+    return layers
+
+
+def half_frozen() -> nn.Module:
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    layers[1].bias.requires_grad_(False)
+    return layers
+
+
+def shared() -> nn.Module:
+    layer = nn.Linear(64, 64)
+    return nn.Sequential(nn.Flatten(), layer, nn.ReLU(), layer, nn.ReLU(), nn.Linear(64, 10))
+
+
+def shared_without_parameters() -> nn.Module:
+    relu, drop = nn.ReLU(), nn.Dropout(0.2)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 32), relu, drop, nn.Linear(32, 32), relu, drop, nn.Linear(32, 10)
+    )
+
+
+def derived() -> nn.Module:
+    layer = nn.Linear(64, 10)
+    nn.utils.parametrize.register_parametrization(layer, "weight", nn.Tanh())
+    return nn.Sequential(nn.Flatten(), layer)
+
+
+@pytest.mark.parametrize("make", [frozen, half_frozen, shared, shared_without_parameters, derived])
+@pytest.mark.parametrize("ready", [True, False])
+def test_frozen_shared_and_derived_parameters_are_trained_as_they_should(
+    digits_of_8: Federation, make: Callable[[], nn.Module], ready: bool
+) -> None:
+    model = make().double() if ready else lambda: make().double()
+    slow, fast = (only(simulated(digits_of_8, made("cc-fedavg"), engine, model=model)) for engine in ENGINES)
+    assert len(slow.model) == sum(p.numel() for p in make().parameters() if p.requires_grad)
+    assert np.abs(slow.model - fast.model).max() < 1e-9
+    assert slow.accuracy_last > 10

@@ -30,9 +30,11 @@ class Layer:
 
 
 def chain_of(module: nn.Module) -> list[Layer] | None:
-    """The layers of an nn.Sequential (of nn.Sequentials) of common layers, or None if it has any other."""
+    """The layers of an nn.Sequential (of nn.Sequentials) of common layers, all of whose parameters are trained and are
+    used once, or None if it is any other."""
     if type(module) is not nn.Sequential:
         return None
+    trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
     layers: list[Layer] = []
     kinds: list[type[nn.Module]] = []
     drops = 0
@@ -44,6 +46,9 @@ def chain_of(module: nn.Module) -> list[Layer] | None:
             kinds.append(nn.Dropout)
             drops += 1 if part.p > 0 else 0
             continue
+        own = [f"{name}.{each}" for each in ("weight", "bias") if getattr(part, each, None) is not None]
+        if not trained.issuperset(own):
+            return None
         maker = _MAKERS.get(type(part))
         layer = maker(name, part) if maker else None
         if layer is None:
@@ -58,7 +63,8 @@ def chain_of(module: nn.Module) -> list[Layer] | None:
 
 def _leaves(module: nn.Module, prefix: str) -> list[tuple[str, nn.Module]]:
     out = []
-    for name, part in module.named_children():
+    for name, part in module._modules.items():  # named_children leaves out a layer that stands there twice
+        assert part is not None
         out += _leaves(part, f"{prefix}{name}.") if type(part) is nn.Sequential else [(prefix + name, part)]
     return out
 
