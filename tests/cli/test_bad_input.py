@@ -17,7 +17,8 @@ BAD = {
     "--beta -1": ["--beta is -1"],
     "--budgets energy": ["--trainings", "--joules"],
     "--budgets energy --trainings 1 2": ["--trainings has 2 values", "8"],
-    "--budgets energy --trainings 0": ["client 0 can afford 0 trainings", "at least 1"],
+    "--budgets energy --trainings 0": ["--trainings: client 0 can afford 0 trainings", "at least 1"],
+    "--budgets energy --joules 9 --joules-per-training 10": ["--joules: client 0 can afford 0.9 trainings"],
     "--clients 1438": ["--clients 1438", "1437 training samples"],
     "--clients 0": ["--clients is 0", "at least 1"],
     "--method cc-fedavq": ["--method is 'cc-fedavq'", "did you mean 'cc-fedavg'"],
@@ -109,6 +110,9 @@ def test_a_folder_with_another_run_is_left_alone(ccfed: Callable[..., object], t
     assert "--out" in said.err
     assert "--resume" in said.err
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    said = ccfed("run", "--rounds", 1, "--out", tmp_path / "notes.txt")
+    assert said.code == 2
+    assert "notes.txt', which is a file: name a folder" in said.err
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from ccfed import data
 
@@ -276,3 +276,24 @@ def test_synthetic_data_can_be_learned_and_extended() -> None:
     assert 0.7 < float((nearest == large.test_y).double().mean()) < 1.0
     with pytest.raises(ValueError, match="features=0"):
         data.synthetic(10, features=0)
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        return iter([(torch.zeros(3), 0)])
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        ([{"image": 1, "label": 2, "id": 3}], "must be pairs (sample, label), but the first is a dict of 3"),
+        ([(1, 2, 3)], "the first is a tuple of 3"),
+        ([torch.zeros(2)], "the first is a Tensor"),
+        (Endless(), "does not say how many items it has"),
+        ([], "train_x is empty"),
+    ],
+)
+def test_torch_data_sets_of_anything_but_pairs_are_refused(items, words) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        data.from_torch(items, items)
+    assert words in str(caught.value)

@@ -155,3 +155,8 @@ def test_a_recurrent_network_without_it_is_trained(digits_of_8: Federation) -> N
 def test_weights_that_are_none_are_refused(digits_of_8: Federation) -> None:
     with pytest.raises(ValueError, match="--weights is 'sample'; did you mean 'samples'"):
         ccfed.simulate(digits_of_8, methods.fedavg(), weights="sample")  # type: ignore[arg-type]
+
+
+def test_a_precision_that_is_none_is_refused(digits_of_8: Federation) -> None:
+    with pytest.raises(ValueError, match="--precision is 'half'; it must be one of float32, tf32, bfloat16"):
+        ccfed.simulate(digits_of_8, methods.fedavg(), precision="half")  # type: ignore[arg-type]

@@ -65,10 +65,12 @@ def energy_plan(
     else:
         cost = torch.as_tensor(joules_per_training, dtype=torch.float64)
         if not bool((cost > 0).all()):
-            raise ValueError(f"joules_per_training is {float(cost.min())}, but training must cost more than 0 joules")
+            raise ValueError(f"--joules-per-training is {float(cost.min())}, but training must cost more than 0 joules")
         affordable = torch.as_tensor(joules, dtype=torch.float64) / cost
     whole = torch.floor(affordable.flatten() + 1e-9)  # half a training is none
     if not bool((whole >= 1).all()):  # also catches NaN
         i = int((~(whole >= 1)).nonzero()[0])
-        raise ValueError(f"client {i} can afford {float(affordable.flatten()[i]):g} trainings, but it needs at least 1")
+        source = "--joules" if trainings is None else "--trainings"
+        count = float(affordable.flatten()[i])
+        raise ValueError(f"{source}: client {i} can afford {count:g} trainings, but it needs at least 1")
     return torch.clamp(whole / rounds, max=1.0)

@@ -244,8 +244,17 @@ def _columns(data: Any) -> tuple[Any, Any]:
     tensors = getattr(data, "tensors", None)
     if isinstance(tensors, tuple) and len(tensors) == 2:
         return tensors
+    if not hasattr(data, "__len__"):
+        raise ValueError("the data set does not say how many items it has: make a list of them first")
     pairs = [data[place] for place in range(len(data))]
+    if pairs and not (isinstance(pairs[0], tuple | list) and len(pairs[0]) == 2):
+        raise ValueError(f"the data set's items must be pairs (sample, label), but the first is a {_kind(pairs[0])}")
     return _stack([_item(x) for x, _ in pairs]), _stack([_item(y) for _, y in pairs])
+
+
+def _kind(item: object) -> str:
+    kind = type(item).__name__
+    return f"{kind} of {len(item)}" if isinstance(item, tuple | list | dict) else kind
 
 
 def _item(value: Any) -> np.ndarray[Any, Any]:

@@ -95,7 +95,12 @@ def build(maker: Maker | nn.Module, sample_shape: tuple[int, ...], classes: int,
     """
     name = getattr(maker, "__name__", type(maker).__name__)
     if isinstance(maker, nn.Module):
-        module: Any = copy.deepcopy(maker)  # training must not change the user's own
+        try:
+            module: Any = copy.deepcopy(maker)  # training must not change the user's own
+        except Exception as error:  # whatever a module may raise
+            raise ValueError(
+                f"--model ({name}) cannot be copied ({reason(error)}): give a function that makes it"
+            ) from error
     else:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(streams.stream(seed, "initial model")))

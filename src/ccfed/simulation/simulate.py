@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import nn
@@ -15,6 +15,7 @@ from ccfed.models.network import Maker, find_model
 from ccfed.simulation.experiment import Experiment
 from ccfed.simulation.loop import Observer, Simulation
 from ccfed.simulation.results import Run, Runs
+from ccfed.simulation.settings import known
 from ccfed.training import Engine, Jobs, Precision, Task
 from ccfed.training.choose import CannotTrain, choose
 
@@ -79,6 +80,7 @@ def run(
     `say` hears one sentence about each choice that was made, such as the engine. A federation that diverges ends the
     simulation with Diverged, or with "leave out" only its own rounds.
     """
+    known("--precision", precision, get_args(Precision))
     place = find_device(device)
 
     def make_engine(task: Task, jobs: Jobs) -> Engine:
