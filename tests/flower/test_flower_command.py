@@ -2,6 +2,7 @@
 
 import importlib
 import stat
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -15,7 +16,8 @@ from processes import Deployment
 from test_deployment import is_finished, rounds_of
 
 from ccfed.cli import main
-from ccfed.flower import InProcessGrid
+from ccfed.files import Sealed
+from ccfed.flower import InProcessGrid, checkpoint
 from ccfed.records import read_rounds
 
 
@@ -56,6 +58,8 @@ def test_a_new_app_runs_and_resumes(name: str, tmp_path: Path, monkeypatch: pyte
         (["keys", "--out", "fresh", "--nodes", "-1"], "--nodes is -1"),
         (["resume", "nowhere"], "no Flower app"),
         (["resume", "app"], "no checkpoint"),
+        (["resume", "app", "--run-config", "beta"], "--run-config is 'beta'"),
+        (["resume", "app", "--run-config", "keep=server"], "--run-config is 'keep=server'"),
     ],
 )
 def test_bad_input_is_told_in_one_sentence(
@@ -75,6 +79,39 @@ def test_bad_input_is_told_in_one_sentence(
     assert said.err.startswith("ccfed flower: ")
     assert message in said.err
     assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "given", [["beta=2.0", 'folder="runs/second"'], ['beta=2.0 folder="runs/second"'], ["changed.toml"]]
+)
+def test_resume_takes_settings_as_flower_does(
+    given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["flower", "new", "app"]) == 0
+    Path("changed.toml").write_text('beta = 2.0\nfolder = "runs/second"\n')
+    looked_at, started = [], []
+
+    def read(folder: Path, say: object) -> Sealed:
+        looked_at.append(folder)
+        return Sealed({}, {"round": 1, "plan": {"rounds": 3}}, "", folder)
+
+    def start(command: list[str], check: bool) -> subprocess.CompletedProcess[str]:
+        started.append(command[1:])
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(checkpoint, "read", read)
+    monkeypatch.setattr(subprocess, "run", start)
+    assert main(["flower", "resume", "app", "here", "--run-config", *given]) == 0
+    assert looked_at == [Path("runs/second")]
+    settings = ["beta=2.0", 'folder="runs/second"', "resume=true"]
+    options = [word for setting in settings for word in ("--run-config", setting)]
+    assert started == [["run", "app", "here", *options, "--stream"]]
+
+
+def test_flower_installs_nothing_for_a_new_app(tmp_path: Path) -> None:
+    assert main(["flower", "new", str(tmp_path / "app")]) == 0
+    assert tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["project"]["dependencies"] == []
 
 
 def test_keys_are_private_and_fit_their_certificates(tmp_path: Path) -> None:

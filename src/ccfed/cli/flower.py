@@ -1,5 +1,6 @@
 """`ccfed flower`: a new app, its certificates and keys, and going on with a run."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -47,7 +48,7 @@ class Resume:
     superlink: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SUPERLINK")] = ""
     """Name of the connection in Flower's configuration (default: Flower's own default)."""
     run_config: tuple[str, ...] = ()
-    """Settings that the run was started with and that differ from the app's, such as keep="server"."""
+    """What the run was started with as `flwr run --run-config`: keep="server", several of them, or a TOML file."""
     stream: bool = True
     """Show the log until the run ends."""
 
@@ -96,7 +97,7 @@ def _resume(options: Resume) -> int:
         raise Failure(f"APP is {str(options.app)!r}, which is no Flower app with settings: {error}") from error
     if "folder" not in settings or "resume" not in settings:
         raise Failure("the app's settings need `folder` and `resume`, handed to CCFedAvg.start, so that it can go on")
-    overrides = tomllib.loads("\n".join(options.run_config))
+    overrides = _run_config(options.run_config)
     folder = Path(str(overrides.get("folder", settings["folder"]))).expanduser()
     content = checkpoint.read(folder, lambda sentence: print(sentence, file=sys.stderr))
     if content is None:
@@ -106,6 +107,25 @@ def _resume(options: Resume) -> int:
     if program is None:
         raise Failure("Flower's command `flwr` cannot be found: pip install 'ccfed[flower]'", 1)
     command = [program, "run", str(options.app), *([options.superlink] if options.superlink else [])]
-    for setting in (*options.run_config, "resume=true"):
-        command += ["--run-config", setting]
+    for name, value in (overrides | {"resume": True}).items():
+        command += ["--run-config", f"{name}={_toml(value)}"]
     return subprocess.run([*command, *(["--stream"] if options.stream else [])], check=False).returncode
+
+
+def _run_config(given: Sequence[str]) -> dict[str, Any]:
+    """The settings in `given`, which may be anything that `flwr run --run-config` takes."""
+    import click
+    from flwr.common.config import parse_config_args
+
+    try:
+        overrides = parse_config_args(list(given))
+    except click.ClickException as error:
+        raise Failure(f"--run-config is {' '.join(given)!r}: {error.message}") from error
+    if given and not overrides:
+        raise Failure(f'--run-config is {" ".join(given)!r}, but it must be settings such as keep="server"')
+    return overrides
+
+
+def _toml(value: Any) -> str:
+    """A value as `flwr run --run-config` reads it: in a string, the one or the other kind of quotes is no content."""
+    return f"'{value}'" if isinstance(value, str) and '"' in value else json.dumps(value)
