@@ -1,11 +1,14 @@
 """Seconds per round on a real deployment: CC-FedAvg against Flower's FedAvg, the same app, four SuperNodes.
 
-    python benchmarks/flower/deployed.py [--rounds 20] [--clients 4] [--beta 4] [--strategies fedavg server]
+    python benchmarks/flower/deployed.py [--runs 3] [--rounds 12] [--clients 4] [--beta 4] [--strategies fedavg server]
 
-One SuperLink and the SuperNodes run as processes on this machine, without TLS. Printed are the seconds between the ends
-of rounds (median and mean, the first round left out: that is when apps are fetched and installed), and the seconds that
-the training function ran, summed over all devices. Most of a round here is Flower's own: a SuperNode looks for
-messages every three seconds, and starts a process for each. Only run this on a machine that does nothing else.
+One SuperLink and the SuperNodes run as processes on this machine, without TLS; the strategies take turns, `--runs`
+times. Printed are, as a table in Markdown: the seconds between the ends of rounds (the median of all runs' rounds, and
+the lowest and the highest median of a run; the first round is left out: that is when apps are fetched and installed),
+and of one run (the mean of all runs) the trainings, and the seconds and the processor seconds that the training
+function took, summed over all devices. Most of a round here is Flower's own: a SuperNode looks for messages every
+three seconds, and starts a process for each. Only run this on a machine that does nothing else: the load at the
+beginning and at the end is printed, too.
 """
 
 import argparse
@@ -15,6 +18,8 @@ import platform
 import statistics
 import sys
 import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import flwr
@@ -32,9 +37,9 @@ import time
 from pathlib import Path
 
 
-def note(name: str, seconds: float) -> None:
+def note(name: str, *seconds: float) -> None:
     with (Path(os.environ["CCFED_DEVICES"]) / name).open("a") as file:
-        file.write(f"{seconds}\\n")
+        file.write(" ".join(map(str, seconds)) + "\\n")
 """
 
 
@@ -42,24 +47,53 @@ def main() -> None:
     """Prints one row a strategy."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--beta", type=float, default=4.0)
     parser.add_argument("--strategies", nargs="+", default=["fedavg", "client", "server", "mixed"])
     options = parser.parse_args()
     versions = f"ccfed {ccfed.__version__}, flwr {flwr.__version__}, torch {torch.__version__}"
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {versions}")
-    print(f"{options.clients} clients, beta {options.beta:g}, {options.rounds} rounds")
-    print(f"{'strategy':16} {'s/round (median)':>16} {'s/round (mean)':>14} {'trainings':>9} {'s of training':>13}")
-    for strategy in options.strategies:
-        with tempfile.TemporaryDirectory() as folder:
-            ends, trainings = run(strategy, options, Path(folder))
-        rounds = [after - before for before, after in itertools.pairwise(ends[1:])]
-        median, mean = statistics.median(rounds), statistics.mean(rounds)
-        print(f"{strategy:16} {median:>16.2f} {mean:>14.2f} {len(trainings):>9} {sum(trainings):>13.2f}", flush=True)
+    print(f"{processor()}, {os.cpu_count()} cores, {versions}")
+    print(f"{options.clients} clients, beta {options.beta:g}, {options.rounds} rounds, {options.runs} runs each")
+    print(f"load before: {os.getloadavg()[0]:.1f}")
+    found: dict[str, list[Found]] = {strategy: [] for strategy in options.strategies}
+    for turn in range(options.runs):
+        for strategy, runs in found.items():
+            with tempfile.TemporaryDirectory() as folder:
+                runs.append(run(strategy, options, Path(folder)))
+            told = f"median {statistics.median(runs[-1].rounds):.2f} s a round, load {os.getloadavg()[0]:.1f}"
+            print(f"run {turn + 1}, {strategy}: {told}", file=sys.stderr, flush=True)
+    print(f"load after: {os.getloadavg()[0]:.1f}\n")
+    print("| strategy | seconds a round | trainings | seconds of training | of a processor |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    for strategy, runs in found.items():
+        medians = [statistics.median(each.rounds) for each in runs]
+        median = statistics.median([seconds for each in runs for seconds in each.rounds])
+        sums = [(len(each.trainings), *map(sum, zip(*each.trainings, strict=True))) for each in runs]
+        trainings, seconds, processor_seconds = (statistics.mean(column) for column in zip(*sums, strict=True))
+        rest = f"{trainings:g} | {seconds:.2f} | {processor_seconds:.2f}"
+        print(f"| {strategy} | {median:.2f} ({min(medians):.2f} to {max(medians):.2f}) | {rest} |")
 
 
-def run(strategy: str, options: argparse.Namespace, folder: Path) -> tuple[list[float], list[float]]:
-    """The ends of all rounds (the start first) and the seconds of all trainings."""
+@dataclass(frozen=True)
+class Found:
+    """Of one run: the seconds of each round but the first, and each training's seconds and processor seconds."""
+
+    rounds: list[float]
+    trainings: list[tuple[float, ...]]
+
+
+def processor() -> str:
+    """The name of this machine's processor."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def run(strategy: str, options: argparse.Namespace, folder: Path) -> Found:
+    """Runs the app once, from the start of the SuperLink to the end of the last round."""
     devices = folder / "devices"
     devices.mkdir()
     app = make_app(strategy, options, folder / "digits")
@@ -71,12 +105,14 @@ def run(strategy: str, options: argparse.Namespace, folder: Path) -> tuple[list[
         wanted = options.rounds + 1
         ended = lambda: len(numbers(devices / "ends")) >= wanted  # noqa: E731
         processes.wait_for(ended, "the last round", seconds=60 + 60 * options.rounds)
-    return numbers(devices / "ends"), numbers(devices / "trainings")
+    ends = [end for (end,) in numbers(devices / "ends")]
+    return Found([after - before for before, after in itertools.pairwise(ends[1:])], numbers(devices / "trainings"))
 
 
-def numbers(path: Path) -> list[float]:
-    """The numbers in a file, one a line."""
-    return [float(line) for line in path.read_text().splitlines()] if path.exists() else []
+def numbers(path: Path) -> list[tuple[float, ...]]:
+    """The numbers in a file, line by line."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [tuple(map(float, line.split())) for line in lines]
 
 
 def make_app(strategy: str, options: argparse.Namespace, folder: Path) -> Path:
@@ -85,8 +121,9 @@ def make_app(strategy: str, options: argparse.Namespace, folder: Path) -> Path:
     edit(package / "task.py", {"class Net(": NOTES + "\n\nclass Net("})
     client = {
         "import Net, samples_of, train": "import Net, note, samples_of, time, train",
-        "    loss = train(": "    began = time.perf_counter()\n    loss = train(",
-        "    metrics = Metric": '    note("trainings", time.perf_counter() - began)\n    metrics = Metric',
+        "    loss = train(": "    began, busy = time.perf_counter(), time.process_time()\n    loss = train(",
+        "    metrics = Metric": '    note("trainings", time.perf_counter() - began, time.process_time() - busy)\n'
+        "    metrics = Metric",
     }
     server = {
         "import Net, test": "import Net, note, test, time",
