@@ -341,6 +341,31 @@ def test_a_move_that_is_not_finite_stays_on_the_device(
     assert torch.isfinite(torch.cat([t.flatten() for t in _moves(devices / "client-1.safetensors")])).all()
 
 
+def test_an_array_that_the_model_does_not_have_is_no_answer(federation: Federation, first: ArrayRecord) -> None:
+    app = App(federation)
+
+    def add(client: int, round: int, content: RecordDict) -> None:
+        if client == 1 and round == 1:
+            extra(content)
+
+    app.break_it = add
+    made = strategy([1.0, 1.0])
+    made.start(InProcessGrid(app.app, 2), first, num_rounds=2)
+    assert "'more'" in made.failed[1]
+    assert made.journal.counts == {"trained": 3, "failed": 1}
+
+
+def test_a_client_without_a_past_that_should_skip_trains_and_that_is_written_down(
+    federation: Federation, first: ArrayRecord, tmp_path: Path
+) -> None:
+    app, made = App(federation), strategy([0.25] * 4, schedule="round-robin", fraction_train=0.5)
+    made.start(InProcessGrid(app.app, 4), first, num_rounds=4, folder=tmp_path / "run")
+    told = [row for row in rows(tmp_path / "run") if row["why"]]
+    assert told
+    assert all(row["round"] != "0" and row["did"] == "trained" for row in told)  # in round 0 it is everybody's turn
+    assert all("no training before" in row["why"] for row in told)
+
+
 def _moves(file: Path) -> list[torch.Tensor]:
     from ccfed.files import load
 
@@ -353,6 +378,19 @@ def test_an_app_without_the_mod_is_told_what_is_missing(first: ArrayRecord) -> N
     @app.train()
     def train(message: Message, context: Context) -> Message:
         return Message(RecordDict({"arrays": message.content["arrays"]}), reply_to=message)
+
+    with pytest.raises(RuntimeError, match=r"no mods=\[ccfed.flower.customize\(\)\]"):
+        strategy([1.0, 1.0]).start(InProcessGrid(app, 2), first)
+
+
+def test_an_app_without_the_mod_that_fails_without_a_model_is_told_so_too(first: ArrayRecord) -> None:
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        model = torch.nn.Linear(2, 2)
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        raise AssertionError("not reached")
 
     with pytest.raises(RuntimeError, match=r"no mods=\[ccfed.flower.customize\(\)\]"):
         strategy([1.0, 1.0]).start(InProcessGrid(app, 2), first)

@@ -42,7 +42,7 @@ def go(made: CCFedAvg, app: App, first: ArrayRecord, folder: Path, **choices: ob
     return vector(result.arrays)
 
 
-@pytest.mark.parametrize("name", ["cc-fedavg", "strategy-2", "momentum", "noting", "fedopt"])
+@pytest.mark.parametrize("name", ["cc-fedavg", "strategy-2", "momentum", "noting", "shrinking", "fedopt"])
 @pytest.mark.parametrize("keep", ["client", "mixed"])
 def test_a_resumed_run_equals_the_straight_one_to_the_bit(
     federation: Federation,

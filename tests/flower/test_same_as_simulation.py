@@ -28,6 +28,21 @@ def noting() -> estimators.Estimator:
     )
 
 
+def shrinking() -> estimators.Estimator:
+    """An estimator whose note compares a client's new move with the one before."""
+
+    def note(view: View) -> torch.Tensor:
+        before, now = view.last_move.norm(dim=1), view.trained_moves.norm(dim=1)
+        return torch.stack([(now / before.clamp(min=1e-3)).clamp(max=2.0), view.age.to(now)], dim=1)
+
+    return estimators.Estimator(
+        "shrinking",
+        lambda view: view.last_move * view.state[:, :1] ** (view.age / view.state[:, 1])[:, None],
+        note=note,
+        state_size=2,
+    )
+
+
 METHODS: dict[str, Method] = {
     "fedavg": methods.fedavg(),
     "dropout": methods.dropout(P),
@@ -39,6 +54,7 @@ METHODS: dict[str, Method] = {
     "fedopt": methods.fedopt(P, server.adam()),
     "own": methods.cc_fedavg(P, estimator=half_then_drift),
     "noting": methods.cc_fedavg(P, estimator=noting()),
+    "shrinking": methods.cc_fedavg(P, estimator=shrinking()),
     "momentum": methods.cc_fedavg(P).but(server=server.sgd(1.0, momentum=0.5)),
 }
 

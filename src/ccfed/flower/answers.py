@@ -7,17 +7,19 @@ from flwr.app import Message, RecordDict
 from torch import Tensor
 
 from ccfed.flower.arrays import Layout, Refused
-from ccfed.flower.wire import KEY, Answer, Ask
+from ccfed.flower.wire import BEFORE, KEY, Answer, Ask
 
 
 @dataclass(frozen=True, eq=False)
 class Taken:
     """An answer that is in order: it `trained` or skipped, its `move` [parameters] if it sent one, made in round
-    `since`; its `weight` in the mean, `seconds` of training on the device, whether it `repeated` an earlier answer, a
-    warning `why` or nothing, and the `content` as it came."""
+    `since`; the move that it had `before`, if that was asked for and is not lost; its `weight` in the mean, `seconds`
+    of training on the device, whether it `repeated` an earlier answer, a warning `why` or nothing, and the `content` as
+    it came."""
 
     trained: bool
     move: Tensor | None
+    before: Tensor | None
     since: int
     weight: float | None
     seconds: float
@@ -42,15 +44,17 @@ def read(reply: Message, ask: Ask, layout: Layout, weighted_by: str | None) -> T
     if answer.did not in ("trained", "skipped") or (answer.did == "skipped" and ask.plan == "train"):
         raise Refused(f"it says {answer.did!r}, but the client was to {ask.plan}")
     trained = answer.did == "trained"
-    move = None
+    move = before = None
     if trained or (ask.keeps == "client" and content.array_records):
         move = _move(content, ask.arrays, layout)
         if answer.since != ask.round if trained else not _may_be_since(answer.since, ask):
             raise Refused(f"its move is of round {answer.since}, but the one of round {ask.known} was asked for")
     elif ask.keeps == "client" and ask.needs_past:
         raise Refused("it skipped without sending its last move")
+    if trained and ask.before and BEFORE in content.array_records:
+        before = _move(content, BEFORE, layout)
     weight = _weight(content, weighted_by) if trained and weighted_by is not None else None
-    return Taken(trained, move, answer.since, weight, answer.seconds, answer.repeated, answer.why, content)
+    return Taken(trained, move, before, answer.since, weight, answer.seconds, answer.repeated, answer.why, content)
 
 
 def _may_be_since(since: int, ask: Ask) -> bool:

@@ -2,7 +2,9 @@
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 import numpy as np
 import torch
@@ -18,25 +20,30 @@ class Refused(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Names, shapes and types of a model's floating-point arrays, in the order in which they lie in a vector [size].
+    """Names, shapes and types of a model's floating-point arrays, in the order in which they lie in a vector [size]:
+    first the `parameters` numbers that are trained, then those that are running statistics of the data.
 
-    Arrays of whole numbers or truth values, such as counters, are no parameters: `pack` takes them as they are from the
-    model before.
+    Arrays of whole numbers or truth values, such as counters, are neither: `pack` takes them as they are from the model
+    before.
     """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     kinds: tuple[str, ...]
+    parameters: int
 
     @classmethod
-    def of(cls, arrays: ArrayRecord) -> "Layout":
-        """Reads the layout off a model."""
-        kept = {name: array for name, array in arrays.items() if array.dtype in FLOATS}
-        if not kept:
+    def of(cls, arrays: ArrayRecord, statistics: Sequence[str] = ()) -> "Layout":
+        """Reads the layout off a model, whose running statistics have names like one of the patterns `statistics`."""
+        floats = [name for name, array in arrays.items() if array.dtype in FLOATS]
+        noted = [name for name in floats if any(fnmatchcase(name, pattern) for pattern in statistics)]
+        own = [name for name in floats if name not in noted]
+        if not own:
             found = ", ".join(sorted({array.dtype for array in arrays.values()})) or "no arrays"
             raise ValueError(f"the model has {found}, but at least one array of {', '.join(FLOATS)} is needed")
-        shapes = tuple(tuple(array.shape) for array in kept.values())
-        return cls(tuple(kept), shapes, tuple(array.dtype for array in kept.values()))
+        shapes = {name: tuple(arrays[name].shape) for name in own + noted}
+        parameters = sum(math.prod(shapes[name]) for name in own)
+        return cls(tuple(shapes), tuple(shapes.values()), tuple(arrays[name].dtype for name in shapes), parameters)
 
     def rows(self) -> list[list[object]]:
         """Name, shape and type of each array, as JSON knows them."""
@@ -46,7 +53,7 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """The number of parameters."""
+        """The number of all of them."""
         return sum(map(math.prod, self.shapes))
 
     @property

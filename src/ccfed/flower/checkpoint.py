@@ -13,7 +13,7 @@ from ccfed.flower.course import Course, Plan
 from ccfed.flower.journal import Journal
 
 FILE = "checkpoint.safetensors"
-VERSION = 1
+VERSION = 2
 
 
 def write(folder: Path, course: Course, journal: Journal) -> None:
@@ -22,8 +22,10 @@ def write(folder: Path, course: Course, journal: Journal) -> None:
     past = history.past_of(owners[history.on_server[owners]])
     tensors = {
         "model": course.state.model,
+        "statistics": course.statistics,
         "last rounds": history.last_rounds(torch.arange(course.plan.clients)),
         "p": course.p,
+        "given p": course.given,
         "trainings": course.trainings,
         "weights": course.weights,
         "states": history.states(owners),
@@ -37,9 +39,7 @@ def write(folder: Path, course: Course, journal: Journal) -> None:
         "name": course.name,
         "round": course.state.round,
         "plan": facts_of(course.plan),
-        "layout": [
-            list(row) for row in zip(course.layout.names, course.layout.shapes, course.layout.kinds, strict=True)
-        ],
+        "layout": course.layout.rows(),
         "schedules": course.schedules,
         **journal.facts(),
     }
@@ -70,6 +70,7 @@ def facts_of(plan: Plan) -> dict[str, Any]:
         "steps": plan.steps,
         "participation": plan.participation,
         "weighted": plan.weighted,
+        "statistics": list(plan.statistics),
     }
 
 
@@ -87,9 +88,10 @@ def put_back(content: Sealed, course: Course, journal: Journal) -> None:
     """Makes `course` and `journal` what they were when `content` was written."""
     tensors, facts, history = content.tensors, content.facts, course.history
     course.name, course.state.round = facts["name"], facts["round"]
-    course.state.model = tensors["model"]
+    course.state.model, course.statistics = tensors["model"], tensors["statistics"]
     course.state.server = _under(tensors, "server/")
-    course.p, course.trainings, course.weights = tensors["p"], tensors["trainings"], tensors["weights"]
+    course.p, course.given = tensors["p"], tensors["given p"]
+    course.trainings, course.weights = tensors["trainings"], tensors["weights"]
     course.schedules = {int(client): name for client, name in facts["schedules"].items()}
     last = tensors["last rounds"]
     owners = (last >= 0).nonzero().flatten()

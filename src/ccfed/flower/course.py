@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
+from flwr.app import ArrayRecord
 from torch import Tensor
 
 from ccfed.algorithm import Method, Moment, Outcome, Schedule, State, budgets, play, schedules, select
 from ccfed.algorithm.history import kept_on_server
+from ccfed.algorithm.server import mean
 from ccfed.flower.answers import Taken
 from ccfed.flower.arrays import Layout
 from ccfed.flower.history import DeviceHistory
@@ -33,28 +35,50 @@ class Plan:
     weighted: bool = False
     estimate_failed: bool = True
     arrays: str = "arrays"
+    statistics: tuple[str, ...] = ()
 
 
 class Course:
-    """A run on its way: the algorithm's State, what each device's owner decided, and each device's trainings so far."""
+    """A run on its way: the algorithm's State, what each device's owner decided, and each device's trainings so far.
 
-    def __init__(self, plan: Plan, name: str, layout: Layout, model: Tensor) -> None:
+    A model's running statistics are no part of the State. The next ones are the mean over those who trained: a move of
+    theirs that is repeated leads beyond what was ever seen, and a variance soon below zero.
+    """
+
+    def __init__(self, plan: Plan, name: str, layout: Layout, arrays: ArrayRecord) -> None:
+        model, self.statistics = self._apart(layout, layout.flat(arrays))
         method, rule = plan.method, plan.method.estimator
         on_server = kept_on_server(method.keep, plan.clients, method.on_server)
         history = DeviceHistory(on_server, model, rule.state_size, rule.keeps, rule.uses_trained_from)
         self.plan, self.name, self.layout = plan, name, layout
         self.state, self.history = State(model, history), history
-        self.p = method.budget(torch.arange(plan.clients)).clone()
+        self.given = method.budget(torch.arange(plan.clients)).clone()  # the p of those whose owner decided nothing
+        self.p = self.given.clone()
         self.schedules: dict[int, str] = {}  # client -> its owner's schedule, where that is not the method's
         self.trainings = torch.zeros(plan.clients, dtype=torch.int64)
         self.weights = torch.ones(plan.clients, dtype=torch.float64)
         self.selected = torch.zeros(0, dtype=torch.int64)
         self.asked: dict[int, Ask] = {}
+        self.forced: list[int] = []  # those who should skip in this round, but have no past that the server knows of
         self._foreseen: set[int] = set()
+
+    @staticmethod
+    def _apart(layout: Layout, flat: Tensor) -> tuple[Tensor, Tensor]:
+        """The parameters and the running statistics in a vector."""
+        return flat[: layout.parameters], flat[layout.parameters :]
+
+    def take(self, arrays: ArrayRecord) -> None:
+        """Puts another model in the place of the present one."""
+        self.state.model, self.statistics = self._apart(self.layout, self.layout.flat(arrays))
+
+    def arrays(self, before: ArrayRecord | None) -> ArrayRecord:
+        """The present model as Flower's arrays; what is neither parameter nor statistic is taken from `before`."""
+        return self.layout.pack(torch.cat([self.state.model, self.statistics]), before)
 
     def introduce(self, told: Answer) -> None:
         """Notes what a device's owner decided about its budget and schedule."""
         self.schedules.pop(told.client, None)
+        self.p[told.client] = self.given[told.client]
         if told.schedule:
             self.schedules[told.client] = told.schedule
         if told.trainings > 0:
@@ -74,10 +98,12 @@ class Course:
         known = self.history.last_rounds(self.selected).tolist()
         there = self.history.on_server[self.selected].tolist()
         steps = plan.method.work(self.p[self.selected], plan.steps).tolist()
-        self.asked, self._foreseen = {}, set()
+        self.asked, self.forced, self._foreseen = {}, [], set()
         orders: dict[int, tuple[Ask, bool]] = {}
         for i, (client, decision) in enumerate(zip(self.selected.tolist(), self._decisions(), strict=True)):
             if rule.needs_past and not knows[i]:
+                if decision == "skip":
+                    self.forced.append(client)
                 decision = "train"
             if decision == "skip" and (there[i] or not rule.keeps):
                 self._foreseen.add(client)
@@ -94,6 +120,7 @@ class Course:
                 known=known[i],
                 newer=rule.note is None and not rule.uses_trained_from,
                 needs_past=rule.needs_past,
+                before=rule.note is not None and rule.keeps > 0 and not there[i],
                 trainings=int(self.trainings[client]),
                 steps=steps[i],
                 p=float(self.p[client]),
@@ -109,15 +136,7 @@ class Course:
         knows = dict(zip(self.selected.tolist(), self.history.knows(self.selected).tolist(), strict=True))
         speakers = [client for client in self.selected.tolist() if self._takes_part(client, answers, knows[client])]
         trained = {client for client in speakers if client in answers and answers[client].trained}
-        lent = {}
-        for client in speakers:
-            answer = answers.get(client)
-            if answer is None or answer.trained or answer.move is None:
-                continue
-            lent[client] = answer.move
-            if answer.since > int(self.history.last_rounds(torch.tensor([client]))[0]):
-                self.history.trained_later(client, answer.since)
-        self.history.lend(lent)
+        self.history.lend(self._lent_by(answers))
         for client in trained:
             self.weights[client] = answers[client].weight or 1.0
 
@@ -135,15 +154,33 @@ class Course:
             weights=weights,
         )
         work = next(playing)
-        moves = [answers[client].move for client in work.clients.tolist()]
-        model = self.state.model
+        sent = [answers[client].move for client in work.clients.tolist()]
+        whole = torch.stack(sent) if sent else self.state.model.new_zeros(0, self.layout.size)  # type: ignore[arg-type]
+        moves, changes = whole[:, : self.layout.parameters], whole[:, self.layout.parameters :]
         try:
-            playing.send(torch.stack(moves) if moves else model.new_zeros(0, len(model)))  # type: ignore[arg-type]
+            playing.send(moves)
         except StopIteration as stop:
             outcome: Outcome = stop.value
         self.history.lend({})
+        if sent:
+            shares = None if weights is None else weights[work.clients]
+            self.statistics = self.statistics + mean(changes, shares, work.steps)
         self.trainings[work.clients] += 1
         return outcome
+
+    def _lent_by(self, answers: Mapping[int, Taken]) -> dict[int, Tensor]:
+        """The last moves that devices with pasts of their own have sent; what they have lost, the server forgets."""
+        lent = {}
+        for client, answer in answers.items():
+            ask = self.asked[client]
+            sent = answer.before if answer.trained else answer.move
+            if sent is not None:
+                lent[client] = sent[: self.layout.parameters]
+                if answer.since > ask.known and not answer.trained:
+                    self.history.trained_later(client, answer.since)
+            elif ask.keeps == "client" and (ask.before or not answer.trained):
+                self.history.forget(client)
+        return lent
 
     def _takes_part(self, client: int, answers: Mapping[int, Taken], known: bool) -> bool:
         if client in answers or client in self._foreseen:

@@ -26,7 +26,7 @@ from ccfed.algorithm.schedules import Moment, Schedule
 from ccfed.flower import past as pasts
 from ccfed.flower.arrays import Layout, checksum
 from ccfed.flower.past import Past
-from ccfed.flower.wire import KEY, Answer, Ask, Did
+from ccfed.flower.wire import BEFORE, KEY, Answer, Ask, Did
 
 FOLDER = Path("~/.ccfed/devices")
 LOAD_SECONDS = 0.3
@@ -58,10 +58,11 @@ def customize(
 
     By default the device does as the server's method says. Its owner may decide otherwise: by a `schedule` (a name such
     as "round-robin", or a Schedule), by its own budget `p`, by an energy plan (`trainings`: how many rounds of
-    training it can afford in the whole run), or at the moment (`can_train(client, round)`, or `schedule="live"`, which
-    looks at battery and CPU load). The SuperNode's node config wins over all of these with `ccfed-schedule`, `ccfed-p`,
-    `ccfed-trainings` and `ccfed-folder`. The device's last move lies in `folder` (default: $CCFED_DEVICES, else
-    ~/.ccfed/devices). Who it is says `client(context)`, by default `ccfed-client` or `partition-id` in the node config.
+    training it can afford in the whole run, spread evenly), or at the moment (`can_train(client, round)`, or
+    `schedule="live"`, which looks at battery and CPU load). The SuperNode's node config wins over all of these with
+    `ccfed-schedule`, `ccfed-p`, `ccfed-trainings` and `ccfed-folder`. The device's last move lies in `folder` (default:
+    $CCFED_DEVICES, else ~/.ccfed/devices). Who it is says `client(context)`, by default `ccfed-client` or
+    `partition-id` in the node config.
 
     Messages of other strategies than `ccfed.flower.CCFedAvg` go through untouched.
     """
@@ -95,7 +96,9 @@ def _round(ask: Ask, owner: Owner, message: Message, context: Context, call_next
     if past is not None and arrays is not None and past.round == ask.round and past.model == checksum(arrays):
         # It has trained for this round: the answer was lost, or the server starts again from before it.
         metrics = {name: MetricRecord(values) for name, values in past.metrics.items()}
-        return _reply(message, ask, _answer(ask, "trained", since=ask.round, repeated=True), past.move, metrics)
+        again = _answer(ask, "trained", since=ask.round, repeated=True)
+        before = past.before if past.round_before == ask.known else {}
+        return _reply(message, ask, again, past.move, metrics, before)
 
     trains = ask.plan == "train" or (ask.plan == "ask" and _decides(owner, ask))
     why = "" if trains or not ask.needs_past else _lacks_past(ask, past, trouble)
@@ -107,7 +110,10 @@ def _round(ask: Ask, owner: Owner, message: Message, context: Context, call_next
         log(WARNING, "client %d trains in round %d although it should skip: %s", ask.client, ask.round, why)
     if arrays is None:
         raise ValueError(f"client {ask.client} must train in round {ask.round}, but was sent no arrays {ask.arrays!r}")
-    return _train(ask, owner, message, context, call_next, arrays, why)
+    if ask.before and ask.known >= 0:
+        why = why or _lacks_past(ask, past, trouble)
+    former = past if ask.before and past is not None and past.round == ask.known else None
+    return _train(ask, owner, message, context, call_next, arrays, former, why if ask.known >= 0 else "")
 
 
 def _lacks_past(ask: Ask, past: Past | None, trouble: str) -> str:
@@ -128,9 +134,10 @@ def _train(
     context: Context,
     call_next: ClientAppCallable,
     arrays: ArrayRecord,
+    former: Past | None,
     why: str,
 ) -> Message:
-    """Calls the user's function, and turns the model that it returns into a move."""
+    """Calls the user's function, and turns the model that it returns into a move; sends the `former` one, too."""
     layout = Layout.of(arrays)
     start, mark = layout.flat(arrays), checksum(arrays)
     began = time.perf_counter()
@@ -138,18 +145,29 @@ def _train(
     seconds = time.perf_counter() - began
     if reply.has_error():
         return reply
-    move = layout.flat(_model_in(reply.content, ask.arrays)) - start
+    made = _model_in(reply.content, ask.arrays)
+    strangers = [name for name in made if name not in arrays]
+    if strangers:
+        raise ValueError(f"the training function returned array {strangers[0]!r}, but the model has none of this name")
+    move = layout.flat(made) - start
     if not bool(torch.isfinite(move).all()):
         raise FloatingPointError(
             f"round {ask.round}: the training of client {ask.client} gave a move that is not finite"
         )
-    tensors = layout.tensors(move)
+    tensors, before = layout.tensors(move), former.move if former is not None else {}
     if ask.keeps == "client":
         metrics = {name: dict(record) for name, record in reply.content.metric_records.items()}
-        pasts.write(owner.folder, Past(ask.run, ask.client, ask.round, mark, tensors, metrics))
-    answer = _answer(ask, "trained", since=ask.round, seconds=seconds, why=why if ask.known >= 0 else "")
+        round_before = former.round if former is not None else -1
+        past = Past(ask.run, ask.client, ask.round, mark, tensors, metrics, before, round_before)
+        try:
+            pasts.write(owner.folder, past)
+        except OSError as error:
+            # The training is done and its move is good: only the next skip will have to be a training instead.
+            why = f"its move could not be kept: {error.strerror or error} ({error.filename})"
+            log(WARNING, "client %d, round %d: %s", ask.client, ask.round, why)
+    answer = _answer(ask, "trained", since=ask.round, seconds=seconds, why=why)
     others = {name: record for name, record in reply.content.items() if not isinstance(record, ArrayRecord)}
-    return _reply(message, ask, answer, tensors, others)
+    return _reply(message, ask, answer, tensors, others, before)
 
 
 def _decides(owner: Owner, ask: Ask) -> bool:
@@ -189,10 +207,12 @@ def _reply(
     answer: Answer,
     move: Mapping[str, Tensor] | None = None,
     others: Mapping[str, Any] | None = None,
+    before: Mapping[str, Tensor] | None = None,
 ) -> Message:
     content = RecordDict(dict(others or {}))
-    if move is not None:
-        content[ask.arrays] = ArrayRecord({name: Array(tensor.numpy()) for name, tensor in move.items()})
+    for key, tensors in ((ask.arrays, move), (BEFORE, before)):
+        if tensors:
+            content[key] = ArrayRecord({name: Array(tensor.numpy()) for name, tensor in tensors.items()})
     content[KEY] = answer.record()
     return Message(content, reply_to=message)
 
@@ -218,9 +238,14 @@ def _owner(
     config: Mapping[str, Any],
 ) -> Owner:
     """The owner's decisions, checked; the node config's are put in the place of the function's."""
-    schedule = config.get("ccfed-schedule", schedule)
-    p, trainings = config.get("ccfed-p", p), config.get("ccfed-trainings", trainings)
-    place = config.get("ccfed-folder", folder) or os.environ.get("CCFED_DEVICES") or FOLDER
+    if "ccfed-p" in config or "ccfed-trainings" in config:
+        p, trainings = _number(config, "ccfed-p"), _number(config, "ccfed-trainings")
+        schedule = schedule if trainings is None else None
+    if "ccfed-schedule" in config:
+        schedule = str(config["ccfed-schedule"])
+    if schedule is None and trainings is not None:
+        schedule = "round-robin"  # a plan is kept exactly, whatever the server's schedule would draw
+    place = str(config.get("ccfed-folder", folder) or os.environ.get("CCFED_DEVICES") or FOLDER)
     rule, name = (None, "") if schedule is None else (schedule, "own")
     if isinstance(rule, str):
         if rule not in schedules.SCHEDULES:
@@ -234,3 +259,10 @@ def _owner(
     if trainings is not None and not 1 <= trainings < math.inf:
         raise ValueError(f"trainings is {trainings}, but a device must afford at least 1")
     return Owner(rule, name, float(p or 0), float(trainings or 0), Path(place).expanduser())
+
+
+def _number(config: Mapping[str, Any], key: str) -> float | None:
+    value = config.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ValueError(f"node config {key} is {value!r}, but it must be a number")
+    return value

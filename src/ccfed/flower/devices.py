@@ -13,6 +13,7 @@ from flwr.supercore import log
 from ccfed.flower.wire import KEY, Answer, Ask
 
 ASK_AGAIN_SECONDS = 120.0
+MOD = "mods=[ccfed.flower.customize()]"
 LASTING = (ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.LOAD_CLIENT_APP_EXCEPTION, ErrorCode.INVALID_FAB)
 """Errors that a node would answer with again: it is not asked any more until it is started anew."""
 
@@ -34,6 +35,8 @@ class Devices:
         self._client_at: dict[Place, int] = {}
         self._place_of: dict[int, Place] = {}
         self._here: set[Place] = set()
+        self._began = time.monotonic()
+        self._left: dict[int, float] = {}  # client -> since when it is missed
         self.refused: dict[Place, str] = {}
 
     @property
@@ -51,10 +54,19 @@ class Devices:
         place = self._place_of.get(client)
         return place if place in self._here else None
 
+    def missed_since(self, client: int) -> float:
+        """Since when (`time.monotonic`) a client that is not connected has been missed."""
+        return self._left.get(client, self._began)
+
     def look(self) -> None:
         """Sees which nodes are there, asks the new ones who they are, and hears those who answer."""
         self._here = {Place(node.node_id, node.last_activated_at) for node in self._grid.get_nodes()}
         now = time.monotonic()
+        for client, place in self._place_of.items():
+            if place in self._here:
+                self._left.pop(client, None)
+            else:
+                self._left.setdefault(client, now)
         self._open = {id: (place, until) for id, (place, until) in self._open.items() if until > now}
         waiting = {place for place, _ in self._open.values()}
         new = [
@@ -76,6 +88,8 @@ class Devices:
     def _hear(self, place: Place, reply: Message) -> None:
         if reply.has_error():
             reason = reply.error.reason or f"error {reply.error.code}"
+            if reply.error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION:
+                reason += f" (so may end a training function that has no {MOD})"
             log(WARNING, "node %d cannot say which client it is: %s", place.node, reason)
             if reply.error.code in LASTING:
                 self.refused[place] = reason
@@ -85,7 +99,7 @@ class Devices:
         except ValueError as error:
             told, self.refused[place] = None, str(error)
         if told is None or told.did != "told" or not 0 <= told.client < self._clients:
-            trouble = "its training function has no mods=[ccfed.flower.customize()]"
+            trouble = f"its training function has no {MOD}"
             if told is not None:
                 trouble = f"it says that it is client {told.client}, but there are clients 0 to {self._clients - 1}"
             self.refused.setdefault(place, trouble)
@@ -96,5 +110,6 @@ class Devices:
             return  # it restarted while we asked: the newer one counts
         self._client_at[place] = told.client
         self._place_of[told.client] = place
+        self._left.pop(told.client, None)
         log(INFO, "client %d is at node %d", told.client, place.node)
         self._on_told(told)

@@ -1,5 +1,6 @@
 """One message to each of some clients and one answer back, across restarts of their nodes."""
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,8 +23,8 @@ FIRST_PAUSE, LONGEST_PAUSE, LOOK_EVERY = 0.02, 1.0, 1.0
 @dataclass(frozen=True)
 class Patience:
     """How long to wait: `answers` seconds for a client's answer (`CCFedAvg.start` takes its `timeout` for it), `absent`
-    seconds for a client that is not connected, from the moment at which that is known; and how `often` a client is
-    asked the same at most."""
+    seconds for a client that is not connected, from the moment at which that is known, however many rounds ago; and how
+    `often` a client is asked the same at most."""
 
     answers: float = 3600.0
     absent: float = 60.0
@@ -42,11 +43,11 @@ class Exchanged:
 
 @dataclass
 class _Client:
-    """Where a client was asked last, how often, its last error, and since when it is known to be `gone` (seconds since
-    the exchange began)."""
+    """Where a client was asked last, how often, its last error, and when that said that its node is `gone`
+    (`time.monotonic`)."""
 
     asked_at: Place | None = None
-    gone: float = 0.0
+    gone: float = -math.inf
     times: int = 0
     trouble: str = "it is not connected"
     failed: bool = False
@@ -68,18 +69,20 @@ def exchange(
     clients = {client: _Client() for client in sorted(contents)}
     replies: dict[int, Message] = {}
     began = time.monotonic()
-    pause, looked = FIRST_PAUSE, -LOOK_EVERY
+    pause, looked = FIRST_PAUSE, -math.inf
     while left := [client for client in clients if client not in replies and not clients[client].failed]:
-        now = time.monotonic() - began
-        if now >= patience.answers:
+        now = time.monotonic()
+        if now - began >= patience.answers:
             break
         if now - looked >= LOOK_EVERY:
             devices.look()
             looked = now
         _send(grid, devices, {client: clients[client] for client in left}, contents, message_type, patience, group)
         whose = {id: client for client in left for id in clients[client].open}
-        if not whose and not devices.asking and all(now - clients[each].gone >= patience.absent for each in left):
-            break
+        if not whose and not devices.asking:
+            missed = [max(clients[client].gone, devices.missed_since(client)) for client in left]
+            if now - max(missed) >= patience.absent:
+                break
         heard = list(grid.pull_messages(list(whose))) if whose else []
         for reply in heard:
             client = whose.get(reply.metadata.reply_to_message_id)
@@ -93,7 +96,7 @@ def exchange(
             state.trouble = reply.error.reason or f"error {reply.error.code}"
             if reply.error.code == ErrorCode.NODE_UNAVAILABLE:
                 # It may have come back already; where it is not, nothing is sent.
-                state.asked_at, state.gone, looked = None, now, -LOOK_EVERY
+                state.asked_at, state.gone, looked = None, now, -math.inf
             elif reply.error.code in ASK_AGAIN and state.times < patience.often:
                 log(INFO, "client %d is asked again: %s", client, state.trouble)
                 state.asked_at = None

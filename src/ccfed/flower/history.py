@@ -26,17 +26,32 @@ class DeviceHistory(History):
         self._lent = dict(moves)
 
     def trained_later(self, client: int, round: int) -> None:
-        """`client` has trained in `round` without the server's having heard of it then."""
-        past = {"clients": torch.tensor([client]), "round": torch.tensor([round])}
-        self.remember(round, self.like, past["clients"], self.like.new_zeros(1, len(self.like)))
+        """`client` has trained in `round` without the server's having heard of it then: not for estimators that ask for
+        the model that it trained from."""
+        self._leave(client)
+        self._round[client] = round
+        self._users[round] = self._users.get(round, 0) + 1
+
+    def forget(self, client: int) -> None:
+        """The device of `client` has lost its past: it is as if it had never trained."""
+        self._leave(client)
+        self._round[client] = -1
+        if self._states is not None:
+            self._states.put(torch.tensor([client]), self.like.new_zeros(1, self._states.width))
 
     def last_moves(self, clients: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """The last move of each of `clients`: [C, parameters], zeros where there is none or it was not sent."""
+        """The last move of each of `clients`: [C, parameters], zeros where there is none. ValueError if it is on a
+        device that has not sent it in this round."""
         dtype = dtype or self.like.dtype
         moves = self._at_server.get(clients, dtype)
         for row, client in enumerate(clients.tolist()):
             if client in self._lent:
                 moves[row] = self._lent[client].to(moves.device, dtype)
+            elif self._round[client] >= 0 and not self.on_server[client]:
+                raise ValueError(
+                    f"the estimator looks at the last move of client {client}, which keeps it itself and was not asked "
+                    "for it in this round: choose keep='server'"
+                )
         return moves
 
     def storage_bytes(self) -> tuple[int, int]:
@@ -55,6 +70,16 @@ class DeviceHistory(History):
     def put_back_moves(self, clients: Tensor, moves: Tensor) -> None:
         """Takes the moves [C, parameters] that the server keeps."""
         self._put_moves(clients, moves)
+
+    def _leave(self, client: int) -> None:
+        """`client` needs the model of its last training no more."""
+        before = int(self._round[client])
+        if before < 0:
+            return
+        self._users[before] -= 1
+        if self._users[before] == 0:
+            del self._users[before]
+            self._models.pop(before, None)
 
     def _put_moves(self, clients: Tensor, moves: Tensor) -> None:
         there = self.on_server[clients]

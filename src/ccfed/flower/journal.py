@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ccfed.algorithm import Outcome
+from ccfed.files import write_whole
 from ccfed.flower.course import Course
 from ccfed.records import RoundRecord, curves, participation, row_text, summary, write_rounds
 
@@ -54,9 +55,9 @@ class Journal:
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "experiment.toml").write_text(_settings(course))
-        facts = {"p": course.p.numpy(), "parameters": np.array(course.layout.size)}
-        np.savez_compressed(self.folder / "federation.npz", allow_pickle=False, **facts)
+        write_whole(self.folder / "experiment.toml", _settings(course).encode())
+        facts = {"p": course.p.numpy(), "parameters": np.array(course.layout.parameters)}
+        write_whole(self.folder / "federation.npz", _packed(facts))
         write_rounds(self.folder / "rounds.csv", self.records)
         _begin_table(self.folder / "devices.csv", course.state.round)
 
@@ -95,7 +96,7 @@ class Journal:
         if self.folder is not None:
             with (self.folder / "rounds.csv").open("a", newline="") as file:
                 file.write(row_text(record))
-            with (self.folder / "devices.csv").open("a", newline="") as file:
+            with (self.folder / "devices.csv").open("a", newline="", encoding="utf-8") as file:
                 file.write("".join(map(_row_text, new)))
         return record
 
@@ -104,7 +105,7 @@ class Journal:
         if self.folder is None or not self.records:
             return
         who = participation(self.took_part, self.clients, self.bytes_up, self.bytes_down)
-        np.savez_compressed(self.folder / "participation.npz", allow_pickle=False, **who)
+        write_whole(self.folder / "participation.npz", _packed(who))
         on_clients, on_server = course.history.storage_bytes()
         made = summary(
             self.records,
@@ -119,9 +120,11 @@ class Journal:
         )
         made |= {did: self.counts.get(did, 0) for did in ("repeated", "failed", "refused")}
         text = json.dumps({name: _or_none(value) for name, value in made.items()}, indent=2)
-        (self.folder / "summary.json").write_text(text + "\n")
+        write_whole(self.folder / "summary.json", (text + "\n").encode())
         if not math.isnan(self.records[-1].accuracy):
-            curves([_Curve(course.plan.method.name, self.records)]).savefig(self.folder / "accuracy.png")
+            picture = io.BytesIO()
+            curves([_Curve(course.plan.method.name, self.records)]).savefig(picture, format="png")
+            write_whole(self.folder / "accuracy.png", picture.getvalue())
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint keeps of it, as tensors."""
@@ -186,9 +189,21 @@ def _begin_table(path: Path, round: int) -> None:
     """Leaves in devices.csv its head and the rows of the rounds before `round`: a resumed run writes the rest anew."""
     before: list[str] = []
     if round > 0 and path.exists():
-        lines = path.read_text().splitlines(keepends=True)[1:]
-        before = [line for line in lines if line.endswith("\n") and int(line.split(",", 1)[0]) < round]
-    path.write_text("".join([",".join(COLUMNS) + "\n", *before]))
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)[1:]
+        before = [line for line in lines if line.endswith("\n") and _is_before(line, round)]
+    write_whole(path, "".join([",".join(COLUMNS) + "\n", *before]).encode())
+
+
+def _is_before(line: str, round: int) -> bool:
+    number = line.split(",", 1)[0]
+    return number.isdecimal() and int(number) < round  # after a power cut, the last lines may be anything
+
+
+def _packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """The content of an .npz file with these arrays."""
+    out = io.BytesIO()
+    np.savez_compressed(out, allow_pickle=False, **arrays)
+    return out.getvalue()
 
 
 def _row_text(row: DeviceRow) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 CONNECT_EVERY = 0.5
 LOCK, LOCK_SECONDS = ".lock", 60.0
+NO_PAST = "the server knows of no training before"
 
 
 @contextmanager
@@ -61,9 +62,9 @@ class Loop:
         folder: Path | None,
         resume: bool,
     ) -> None:
-        layout = Layout.of(arrays)
+        layout = Layout.of(arrays, plan.statistics)
         self.strategy, self.grid, self.arrays, self.patience, self.folder = strategy, grid, arrays, patience, folder
-        self.course = Course(plan, secrets.token_hex(8), layout, layout.flat(arrays))
+        self.course = Course(plan, secrets.token_hex(8), layout, arrays)
         self.journal = Journal(folder, plan.clients)
         self.result = Result(arrays=arrays)
         if folder is not None and resume:
@@ -82,7 +83,7 @@ class Loop:
             return
         checkpoint.check_same(content, self.course, folder)
         checkpoint.put_back(content, self.course, self.journal)
-        self.arrays = self.result.arrays = self.course.layout.pack(self.course.state.model, self.arrays)
+        self.arrays = self.result.arrays = self.course.arrays(self.arrays)
         log(INFO, "the run in %s goes on with round %d", folder, self.course.state.round + 1)
 
     def run(self, train: ConfigRecord, evaluate: ConfigRecord, evaluate_fn: EvaluateFn | None) -> Result:
@@ -120,6 +121,8 @@ class Loop:
         number, strategy = self.course.state.round + 1, self.strategy
         began = time.perf_counter()
         asked = strategy.configure_train(number, self.arrays, train, self.grid)
+        if self.course.forced:
+            log(WARNING, "%s train although they should skip: %s", _clients(self.course.forced), NO_PAST)
         heard, messages = self._exchange(asked, MessageType.TRAIN, number)
         strategy.failed, strategy.refused = heard.failures, {}
         arrays, metrics = strategy.aggregate_train(number, heard.replies.values())
@@ -176,7 +179,7 @@ class Loop:
             did, why, seconds = ("estimated" if client in estimated else "silent"), "", 0.0
             if answer is not None:
                 did = ("repeated" if answer.repeated else "trained") if answer.trained else "skipped"
-                why, seconds = answer.why, answer.seconds
+                why, seconds = answer.why or (NO_PAST if client in course.forced else ""), answer.seconds
             elif client in strategy.refused or client in heard.failures:
                 did = "refused" if client in strategy.refused else "failed"
                 why = strategy.refused.get(client) or heard.failures[client]
@@ -195,3 +198,9 @@ def _first(found: Iterable[MetricRecord | None], key: str) -> float:
         if isinstance(value, int | float):
             return float(value)
     return float("nan")
+
+
+def _clients(numbers: list[int], most: int = 20) -> str:
+    """Such as "clients 3, 5 and 8 more"."""
+    more = f" and {len(numbers) - most} more" if len(numbers) > most else ""
+    return f"clients {', '.join(map(str, numbers[:most]))}{more}"

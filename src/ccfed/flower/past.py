@@ -4,19 +4,23 @@ Flower's `Context.state` is gone when a SuperNode restarts and with each new run
 whole, carries its checksum, and says which run, round and model its move belongs to.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from ccfed.files import Damaged, load, save
+from ccfed.flower.wire import BEFORE
+
+_PREFIX = f"{BEFORE}/"
 
 
 @dataclass(frozen=True, eq=False)
 class Past:
     """The last move of `client` in `run`: `move` (its named arrays), made in `round` from the model with the checksum
-    `model`. `metrics` are those that the training function returned with it."""
+    `model`. `metrics` are those that the training function returned with it. `before` is the move that it had
+    before, of `round_before`, if the server's estimator compares the two (else empty, and -1)."""
 
     run: str
     client: int
@@ -24,6 +28,8 @@ class Past:
     model: str
     move: dict[str, Tensor]
     metrics: dict[str, Any]
+    before: dict[str, Tensor] = field(default_factory=dict)
+    round_before: int = -1
 
 
 def path_of(folder: Path, client: int) -> Path:
@@ -39,8 +45,10 @@ def write(folder: Path, past: Past) -> None:
         "round": past.round,
         "model": past.model,
         "metrics": past.metrics,
+        "round before": past.round_before,
     }
-    save(path_of(folder, past.client), past.move, facts)
+    tensors = past.move | {_PREFIX + name: tensor for name, tensor in past.before.items()}
+    save(path_of(folder, past.client), tensors, facts)
 
 
 def read(folder: Path, client: int, run: str) -> tuple[Past | None, str]:
@@ -48,8 +56,7 @@ def read(folder: Path, client: int, run: str) -> tuple[Past | None, str]:
     path = path_of(folder, client)
     try:
         content = load(path)
-        facts = content.facts
-        past = Past(facts["run"], facts["client"], facts["round"], facts["model"], content.tensors, facts["metrics"])
+        past = _past(content.tensors, content.facts)
     except FileNotFoundError:
         return None, f"{path} is missing"
     except (Damaged, KeyError, TypeError) as error:
@@ -59,3 +66,11 @@ def read(folder: Path, client: int, run: str) -> tuple[Past | None, str]:
     if past.run != run or past.client != client:
         return None, f"{path} belongs to another run or client"
     return past, ""
+
+
+def _past(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Past:
+    """What the file tells; KeyError if it lacks something."""
+    move = {name: tensor for name, tensor in tensors.items() if not name.startswith(_PREFIX)}
+    before = {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items() if name.startswith(_PREFIX)}
+    who = facts["run"], facts["client"], facts["round"], facts["model"]
+    return Past(*who, move, facts["metrics"], before, facts["round before"])

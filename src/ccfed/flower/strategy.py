@@ -25,6 +25,9 @@ from ccfed.flower.loop import EvaluateFn, Loop, alone_in
 from ccfed.flower.metrics import Metrics, mean_metrics
 from ccfed.flower.wire import KEY
 
+STATISTICS = ("*running_mean", "*running_var")
+"""How PyTorch calls the running statistics of its layers of batch normalisation."""
+
 
 class CCFedAvg(FedAvg):
     """CC-FedAvg as a Flower strategy, in the place of `FedAvg`: each device trains only as often as it can afford.
@@ -42,7 +45,8 @@ class CCFedAvg(FedAvg):
 
     A client that fails is estimated if the server keeps its past (`estimate_failed`), else left out of the round.
     `patience` says how long it is waited for. `accuracy_key` and `loss_key` name the metrics of the evaluation that go
-    into the run's folder; an accuracy is a share, 0..1.
+    into the run's folder; an accuracy is a share, 0..1. `statistics` are patterns for the names of arrays that are
+    running statistics of the data: these are averaged over the clients that trained, and never estimated.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class CCFedAvg(FedAvg):
         patience: Patience | None = None,
         accuracy_key: str = "accuracy",
         loss_key: str = "loss",
+        statistics: Iterable[str] = STATISTICS,
     ) -> None:
         super().__init__(
             fraction_train=fraction_train,
@@ -93,7 +98,7 @@ class CCFedAvg(FedAvg):
         self.min_available_nodes = count if min_available_nodes is None else min_available_nodes
         self.weighted, self.estimate_failed = weighted_by_key is not None, estimate_failed
         self.patience = patience or Patience()
-        self.accuracy_key, self.loss_key = accuracy_key, loss_key
+        self.accuracy_key, self.loss_key, self.statistics = accuracy_key, loss_key, tuple(statistics)
         self._train_metrics, self._evaluate_metrics = train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         # Of the run, and of the round that was played last:
         self.course: Course | None = None
@@ -120,7 +125,8 @@ class CCFedAvg(FedAvg):
         `start` sends them to the nodes where the clients are."""
         course = self._course()
         if arrays is not self._arrays:
-            course.state.model, self._arrays = course.layout.flat(arrays), arrays
+            course.take(arrays)
+            self._arrays = arrays
         config["server-round"] = server_round
         messages = []
         for client, (ask, needs_model) in course.begin().items():
@@ -145,7 +151,7 @@ class CCFedAvg(FedAvg):
                 log(WARNING, "the answer of client %d is refused: %s", client, reason)
         self.taken = dict(sorted(taken.items()))
         self.outcome = course.finish(self.taken)
-        self._arrays = course.layout.pack(course.state.model, self._arrays)
+        self._arrays = course.arrays(self._arrays)
         contents = [answer.content for answer in self.taken.values() if answer.trained]
         return self._arrays, mean_metrics(contents, self.weighted_by_key, self.weighted, self._train_metrics)
 
@@ -197,6 +203,7 @@ class CCFedAvg(FedAvg):
             weighted=self.weighted,
             estimate_failed=self.estimate_failed,
             arrays=self.arrayrecord_key,
+            statistics=self.statistics,
         )
         place = None if folder is None else Path(folder).expanduser()
         patience = replace(self.patience, answers=timeout)

@@ -8,6 +8,9 @@ from flwr.app import ConfigRecord, RecordDict
 KEY = "ccfed"
 """The name of the record in every message."""
 
+BEFORE = "ccfed-before"
+"""The name of the arrays with the move that a client had before the one that it sends."""
+
 
 @dataclass(frozen=True)
 class Note:
@@ -42,7 +45,8 @@ class Ask(Note):
     "ask" (it decides itself). `keeps` says who keeps its move: "client", "server" or "nobody". `known` is the round in
     which the server believes that it last trained (-1: never); with `newer` a later one serves as well. `trainings`
     counts its trainings so far, `steps` the local steps that it should make, `p` is its budget. `needs_past` says
-    that a client without a past must train; `arrays` names the record with the model.
+    that a client without a past must train; `before`, that a client that trains sends the move that it had before, too;
+    `arrays` names the record with the model.
     """
 
     kind: str
@@ -56,6 +60,7 @@ class Ask(Note):
     known: int = -1
     newer: bool = False
     needs_past: bool = True
+    before: bool = False
     trainings: int = 0
     steps: int = 1
     p: float = 1.0

@@ -1,0 +1,73 @@
+"""What the owner of a device decides, in the app or in the node config, and may decide anew."""
+
+import re
+
+import pytest
+from flwr.app import ArrayRecord, MetricRecord
+from small_app import App
+from test_federation import strategy
+
+from ccfed.data import Federation
+from ccfed.flower import InProcessGrid
+
+ROUNDS = 8
+
+
+def turns(app: App, clients: int) -> dict[int, list[int]]:
+    """The rounds in which each client trained."""
+    return {client: sorted(t for t, who in app.trained if who == client) for client in range(clients)}
+
+
+def test_an_energy_plan_is_kept_whatever_the_server_draws(federation: Federation, first: ArrayRecord) -> None:
+    configs = [{"partition-id": 0, "ccfed-trainings": 2}, {"partition-id": 1, "ccfed-trainings": 3}]
+    app = App(federation)
+    strategy([1.0, 1.0], schedule="ad-hoc").start(InProcessGrid(app.app, configs), first, num_rounds=ROUNDS)
+    assert turns(app, 2) == {0: [0, 4], 1: [0, 2, 5]}
+
+
+def test_the_node_config_wins_over_the_app(federation: Federation, first: ArrayRecord) -> None:
+    configs = [
+        {"partition-id": 0},
+        {"partition-id": 1, "ccfed-p": 0.5, "ccfed-schedule": "round-robin"},
+        {"partition-id": 2, "ccfed-trainings": 2},
+    ]
+    app = App(federation, trainings=1)
+    strategy([1.0] * 3).start(InProcessGrid(app.app, configs), first, num_rounds=ROUNDS)
+    assert turns(app, 3) == {0: [0], 1: [0, 2, 4, 6], 2: [0, 4]}
+    busy = App(federation, can_train=lambda client, round: True)
+    strategy([1.0]).start(InProcessGrid(busy.app, [configs[2] | {"partition-id": 0}]), first, num_rounds=ROUNDS)
+    assert turns(busy, 1) == {0: [0, 4]}
+
+
+def test_an_owner_may_decide_anew(federation: Federation, first: ArrayRecord) -> None:
+    plain = {"partition-id": 0}
+    app = App(federation)
+    grid = InProcessGrid(app.app, [plain | {"ccfed-p": 0.125, "ccfed-schedule": "round-robin"}])
+
+    def after(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        if server_round == 4:
+            grid._nodes[0].context.node_config = dict(plain)
+            grid.restart(0)
+        return None
+
+    strategy([0.5], schedule="round-robin", keep="client").start(grid, first, num_rounds=ROUNDS, evaluate_fn=after)
+    assert turns(app, 1) == {0: [0, 6]}  # what was decided anew holds from the next round on
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"ccfed-p": "0.5"}, "node config ccfed-p is '0.5', but it must be a number"),
+        ({"ccfed-p": True}, "node config ccfed-p is True, but it must be a number"),
+        ({"ccfed-trainings": "many"}, "node config ccfed-trainings is 'many'"),
+        ({"ccfed-p": 0.5, "ccfed-trainings": 3}, "both p and trainings"),
+        ({"ccfed-schedule": 5}, "schedule is '5'"),
+        ({"partition-id": "first"}, "partition-id is 'first'"),
+    ],
+)
+def test_a_node_config_that_cannot_be_is_told(
+    federation: Federation, first: ArrayRecord, config: dict[str, object], message: str
+) -> None:
+    grid = InProcessGrid(App(federation).app, [{"partition-id": 0} | config])
+    with pytest.raises(RuntimeError, match=re.escape(message)):
+        strategy([1.0]).start(grid, first)
