@@ -75,6 +75,18 @@ def test_a_phone_needs_no_sideways_scrolling(page: Path, browser: Browser) -> No
     assert pixels(browser.picture()).std() > 15
 
 
+def test_long_labels_need_no_sideways_scrolling(compared: Path, page: Path, browser: Browser) -> None:
+    for seed in (0, 1):
+        path = compared / f"cc-fedavg-seed-{seed}" / "experiment.toml"
+        told = path.read_text().replace('data = "digits"', f'data = "a/very/long/path/{"to/" * 60}{seed}.npz"')
+        path.write_text(told)
+    write_report([compared], page)
+    for width, mobile in ((1280, False), (390, True)):
+        browser.look(width, 900, mobile=mobile)
+        browser.open(page)
+        assert browser.run("document.documentElement.scrollWidth") <= width
+
+
 def test_the_switch_of_colours_wins_over_the_system(page: Path, browser: Browser) -> None:
     browser.look(1280, 900, dark=True)
     browser.open(page)

@@ -135,6 +135,18 @@ def test_differences_in_settings_are_marked(compared: Path) -> None:
     assert len(marked) == 1
 
 
+def test_what_a_folder_does_not_tell_is_no_difference(compared: Path) -> None:
+    for seed in (0, 1):
+        on_devices = compared / f"cc-fedavg-seed-{seed}" / "experiment.toml"
+        on_devices.write_text(f'clients = 6\nrounds = 12\nschedule = "live"\nseed = {seed}\n')
+    reader = read(page_of(compared))
+    heads = [row for row in reader.rows if row[:1] == ["method"]]
+    assert ["method", "schedule"] in heads
+    marked = [attributes for tag, attributes in reader.elements if tag == "td" and attributes.get("class") == "other"]
+    assert len(marked) == 1
+    assert "lr0.05" in reader.text, "among what all lines share"
+
+
 def test_unfinished_and_damaged_runs_are_named(compared: Path) -> None:
     (compared / "fedavg-seed-0" / "summary.json").write_text("{")
     torn = compared / "cc-fedavg-seed-1"

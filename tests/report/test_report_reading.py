@@ -105,6 +105,23 @@ def test_settings_tell_lines_of_one_method_apart(compared: Path) -> None:
     assert [line.label for line in lines] == ["fedavg", "strategy-1", "cc-fedavg, lr 0.05", "cc-fedavg, lr 0.1"]
 
 
+def test_where_much_differs_labels_tell_as_much_as_it_takes(compared: Path) -> None:
+    one, other = (compared / f"cc-fedavg-seed-{seed}" / "experiment.toml" for seed in (0, 1))
+    # As a run on devices, which has few settings, beside a simulated one; and one that differs from it in one thing.
+    one.write_text(
+        'method = "cc-fedavg"\nclients = 6\nrounds = 20\nweights = "samples"\np = [1.0, 1.0, 0.5, 0.5, 0.25]\n'
+    )
+    third = Path(shutil.copytree(other.parent, compared / "third")) / "experiment.toml"
+    third.write_text(third.read_text().replace("lr = 0.05", "lr = 0.1"))
+    labels = [line.label for line in lines_of([read_run(folder) for folder in find_runs([compared])])]
+    assert labels[2:] == ["cc-fedavg", "cc-fedavg, lr 0.05", "cc-fedavg, lr 0.1"]
+    other.write_text(one.read_text().replace("0.25", "0.125"))
+    labels = [line.label for line in lines_of([read_run(folder) for folder in find_runs([compared])])]
+    common = "cc-fedavg, rounds 20, weights samples, p 1, 1, … (5 values)"
+    expected = [f"{common} (compared/cc-fedavg-seed-{seed})" for seed in (0, 1)]
+    assert [labels[2], labels[3]] == expected
+
+
 def test_a_seed_that_comes_twice_is_not_counted_twice(compared: Path) -> None:
     path = compared / "cc-fedavg-seed-1" / "experiment.toml"
     path.write_text(path.read_text().replace("seed = 1", "seed = 0"))

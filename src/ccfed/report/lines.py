@@ -1,16 +1,23 @@
 """Runs that differ in nothing but their seed make one line of the report, with means and bands over its seeds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from ccfed.algorithm.methods import METHODS
 from ccfed.report.reading import FolderRun
+from ccfed.simulation.settings import Settings
 
 # Settings that say where and how a run was computed, not what: they make no new line.
 PLACES = ("seed", "device", "engine", "history_memory", "data_dir")
+
+# Those that stand in no file unless they were given a value.
+LEFT_OUT = frozenset(field.name for field in fields(Settings) if field.default is None)
+
+IN_LABELS = 3
+"""Where more settings than this differ, labels tell only as many as it takes; longer lists are shortened in them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,15 +95,12 @@ def lines_of(runs: Sequence[FolderRun]) -> list[Line]:
 def _labels(groups: Sequence[Sequence[FolderRun]]) -> list[str]:
     """The method, then as far as needed: the settings that tell its groups apart, the folder, a number."""
     labels = []
+    methods = {group[0].method for group in groups}
+    telling = {m: _telling([group[0].settings for group in groups if group[0].method == m]) for m in methods}
     for group in groups:
-        namesakes = [other for other in groups if other[0].method == group[0].method]
-        differing = [
-            name
-            for name in dict.fromkeys(name for other in namesakes for name in other[0].settings)
-            if name not in PLACES and len({repr(other[0].settings.get(name)) for other in namesakes}) > 1
-        ]
         mine = group[0].settings
-        parts = [f"{name.replace('_', ' ')} {shown(mine[name])}" for name in differing if name in mine]
+        told = [name for name in telling[group[0].method] if name in mine]
+        parts = [f"{name.replace('_', ' ')} {shown(mine[name], IN_LABELS)}" for name in told]
         labels.append(", ".join([group[0].method, *parts]))
     twice = {label for label in labels if labels.count(label) > 1}
     labels = [
@@ -109,16 +113,40 @@ def _labels(groups: Sequence[Sequence[FolderRun]]) -> list[str]:
     ]
 
 
+def _telling(settings: Sequence[dict[str, Any]]) -> list[str]:
+    """The names of the settings that tell these apart: all that differ, or where they are many, as many as it takes."""
+    names = [name for name in dict.fromkeys(name for each in settings for name in each) if name not in PLACES]
+
+    def kinds(*chosen: str) -> int:
+        return len({repr([each.get(name) for name in chosen]) for each in settings})
+
+    differing = [name for name in names if differs(name, settings)]
+    if len(differing) <= IN_LABELS:
+        return differing
+    chosen: list[str] = []
+    while kinds(*chosen) < kinds(*differing):
+        # What parts most comes first; of equals, what all of them have.
+        chosen.append(max(differing, key=lambda name: (kinds(*chosen, name), sum(name in each for each in settings))))
+    return [name for name in differing if name in chosen]
+
+
+def differs(name: str, settings: Sequence[dict[str, Any]]) -> bool:
+    """Whether a setting has more than one value. A folder without it tells nothing of it, except where a run that was
+    given no value leaves it out."""
+    return len({repr(each.get(name)) for each in settings if name in each or name in LEFT_OUT}) > 1
+
+
 def _place(run: FolderRun) -> str:
     folder = run.folder.resolve()
     return f"{folder.parent.name}/{folder.name}"
 
 
-def shown(value: Any) -> str:
-    """A setting's value as one reads it, long lists shortened."""
+def shown(value: Any, most: int = 8) -> str:
+    """A setting's value as one reads it, lists of more than `most` values shortened."""
     if isinstance(value, list):
-        if len(value) > 8:
-            return f"{', '.join(map(shown, value[:6]))}, … ({len(value)} values)"
+        if len(value) > most:
+            first = ", ".join(map(shown, value[: max(most - 2, 2)]))
+            return f"{first}, … ({len(value)} values)"
         return ", ".join(map(shown, value)) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"

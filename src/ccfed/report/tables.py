@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ccfed.report.html import Html, join, tag
-from ccfed.report.lines import Line, deviation, shown
+from ccfed.report.lines import Line, deviation, differs, shown
 from ccfed.report.reading import FolderRun
 from ccfed.simulation.results import in_bytes
 
 JOULES_PER_FLOP = 20e-12
 RUNS_LISTED, RUNS_OPEN = 500, 6
+LONG = 20  # letters beyond which a setting's value gets some room
 
 
 def in_percent(values: Sequence[float]) -> str:
@@ -88,7 +89,8 @@ def settings_table(lines: Sequence[Line]) -> Html:
     names = list(dict.fromkeys(name for line in lines for name in line.settings if name not in ("seed", "method")))
     if not names:
         return tag("p", "The folders hold no settings.", class_="quiet")
-    differing = [name for name in names if len({repr(line.settings.get(name)) for line in lines}) > 1]
+    every = [line.settings for line in lines]
+    differing = [name for name in names if differs(name, every)]
     shared = [name for name in names if name not in differing]
     parts = []
     if differing:
@@ -98,7 +100,8 @@ def settings_table(lines: Sequence[Line]) -> Html:
         parts.append(_scrolled(tag("table", tag("thead", head), tag("tbody", *rows), class_="differ"), "Differences"))
     elif len(lines) > 1:
         parts.append(tag("p", "The lines differ in nothing but their method.", class_="quiet"))
-    rows = [tag("div", tag("dt", name), tag("dd", shown(lines[0].settings.get(name)))) for name in shared]
+    values = {name: next(each[name] for each in every if name in each) for name in shared}
+    rows = [tag("div", tag("dt", name), tag("dd", shown(value))) for name, value in values.items()]
     if rows:
         title = "All settings" if len(lines) == 1 else "Settings that all lines share"
         heading = tag("summary", f"{title} ({len(rows)})")
@@ -110,8 +113,10 @@ def _differences(line: Line, first: Line, names: Sequence[str]) -> Html:
     cells = []
     for name in names:
         value = line.settings.get(name)
-        same = repr(value) == repr(first.settings.get(name))
-        cells.append(tag("td", "–" if value is None else shown(value), class_=None if same else "other"))
+        text = "–" if value is None else shown(value)
+        kinds = ["other"] if differs(name, [line.settings, first.settings]) else []
+        kinds += ["long"] if len(text) > LONG else []
+        cells.append(tag("td", text, class_=" ".join(kinds) or None))
     return tag("tr", tag("th", line.label, scope="row"), *cells)
 
 
