@@ -19,7 +19,7 @@ from ccfed.paper.figures import convergence
 from ccfed.paper.grid import r_w
 from ccfed.paper.outputs import Verdict, allowed, cell_text, csv_text, markdown, verdict, write
 from ccfed.paper.participation import raster_of
-from ccfed.paper.plan import Entry
+from ccfed.paper.plan import Cut, Entry, cut_down
 from ccfed.paper.published import Published
 from ccfed.paper.store import Store
 from ccfed.paper.studies import SILO_CIFAR10, method
@@ -254,6 +254,15 @@ def test_where_the_papers_logs_tell_it_the_mean_of_the_last_ten_rounds_stands_be
     assert "\n\n(1) One run and one round: at 20 % participation" in page
     assert "mean_last_10" not in csv_text(silo_cifar(), empty)
     assert "mean of the last ten" not in markdown(silo_cifar(), empty)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_shortened_runs_are_drawn_however_few_there_are(name: str, empty: Store, tmp_path: Path) -> None:
+    plan = cut_down(PLANS[name](), Cut(rounds=2))  # which the paper has no numbers for
+    write(plan, empty, tmp_path)
+    for cell in plan.cells[:1]:
+        empty._finished[cell.key] = made_up(cell, 50.0)
+    assert all(path.stat().st_size > 100 for path in write(plan, empty, tmp_path))
 
 
 def test_pictures_say_what_is_not_run_and_leave_gaps(empty: Store) -> None:

@@ -21,7 +21,7 @@ def draw_heat_maps(plan: Plan, store: "Store") -> Figure:
         ours = {e: store.mean(e) for e in plan.entries if e.label("data") == name}
         known = [v for v in ours.values() if not np.isnan(v)]
         known += [e.paper.accuracy for e in ours if e.paper]
-        low, high = min(known), max(known)
+        low, high = (min(known), max(known)) if known else (0.0, 100.0)
         for axes, method in zip(grid[row], methods, strict=True):
             entries = pages[f"{name}, {method}"]
             rs, ws = values_of(entries, "r"), values_of(entries, "W")
@@ -32,7 +32,7 @@ def draw_heat_maps(plan: Plan, store: "Store") -> Figure:
             for e in entries:
                 y, x = rs.index(e.label("r")), ws.index(e.label("W"))
                 value = field[y, x]
-                dark = not np.isnan(value) and (value - low) / (high - low) < 0.55
+                dark = not np.isnan(value) and value - low < 0.55 * (high - low)
                 colour = "white" if dark else "black"
                 text = "not run" if np.isnan(value) else f"{value:.1f}"
                 axes.text(x, y - 0.12, text, ha="center", va="center", color=colour, fontsize=9)
