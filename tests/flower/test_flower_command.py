@@ -102,11 +102,12 @@ def test_resume_takes_settings_as_flower_does(
 
     monkeypatch.setattr(checkpoint, "read", read)
     monkeypatch.setattr(subprocess, "run", start)
-    assert main(["flower", "resume", "app", "here", "--run-config", *given]) == 0
+    simulated = ["--federation-config", "num-supernodes=4"]
+    assert main(["flower", "resume", "app", "here", "--run-config", *given, *simulated]) == 0
     assert looked_at == [Path("runs/second")]
     settings = ["beta=2.0", 'folder="runs/second"', "resume=true"]
     options = [word for setting in settings for word in ("--run-config", setting)]
-    assert started == [["run", "app", "here", *options, "--stream"]]
+    assert started == [["run", "app", "here", *options, *simulated, "--stream"]]
 
 
 def test_flower_installs_nothing_for_a_new_app(tmp_path: Path) -> None:
@@ -145,4 +146,7 @@ def test_a_new_app_runs_in_flowers_simulation(tmp_path: Path) -> None:
             "run", str(app), "here", "--federation-config", federation, "--run-config", "num-server-rounds=3"
         )
         processes.wait_for(lambda: is_finished(run), "the end of the run")
-    assert [record.selected for record in rounds_of(run)] == [4] * 3
+        longer = ["--run-config", "num-server-rounds=4", "--federation-config", federation, "--no-stream"]
+        processes.run("ccfed", "flower", "resume", str(app), "here", *longer)
+        processes.wait_for(lambda: len(rounds_of(run)) == 4, "one round more")
+    assert [record.selected for record in rounds_of(run)] == [4] * 4

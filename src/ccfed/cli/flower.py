@@ -49,6 +49,8 @@ class Resume:
     """Name of the connection in Flower's configuration (default: Flower's own default)."""
     run_config: tuple[str, ...] = ()
     """What the run was started with as `flwr run --run-config`: keep="server", several of them, or a TOML file."""
+    federation_config: tuple[str, ...] = ()
+    """In a simulation, what the run was started with as `flwr run --federation-config`: num-supernodes=4."""
     stream: bool = True
     """Show the log until the run ends."""
 
@@ -109,6 +111,8 @@ def _resume(options: Resume) -> int:
     command = [program, "run", str(options.app), *([options.superlink] if options.superlink else [])]
     for name, value in (overrides | {"resume": True}).items():
         command += ["--run-config", f"{name}={_toml(value)}"]
+    for setting in options.federation_config:
+        command += ["--federation-config", setting]
     return subprocess.run([*command, *(["--stream"] if options.stream else [])], check=False).returncode
 
 

@@ -12,7 +12,7 @@ from flwr.supercore import log
 
 from ccfed.flower.wire import KEY, Answer, Ask
 
-ASK_AGAIN_SECONDS = 120.0
+ASK_AGAIN_SECONDS = 300.0  # a device may be slow to start an app for the first time
 MOD = "mods=[ccfed.flower.customize()]"
 LASTING = (ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.LOAD_CLIENT_APP_EXCEPTION, ErrorCode.INVALID_FAB)
 """Errors that a node would answer with again: it is not asked any more until it is started anew."""
