@@ -74,7 +74,7 @@ def test_the_grid_has_every_run_and_only_the_scarce_clients_skip() -> None:
 def test_efficiency_reads_fewer_rounds_off_one_run_of_fedavg() -> None:
     plan = PLANS["efficiency"]()
     fewer = [e for e in plan.entries if e.label("method").startswith("FedAvg") and e.label("data") == "CIFAR-10"]
-    assert [e.measure for e in fewer] == ["last", "@200", "@100", "@50", "@25"]
+    assert [e.measure for e in fewer] == ["last", "@1/2", "@1/4", "@1/8", "@1/16"]
     assert len({cell.key for e in fewer for cell in e.cells}) == 1
     opt = [e for e in plan.entries if e.settings.method == "fedopt"]
     assert all(e.settings.make_method().schedule.name == "synchronised" for e in opt)
@@ -128,6 +128,13 @@ def test_cut_down_by_methods_settings_seeds_and_length() -> None:
     assert {(e.settings.rounds, e.settings.steps, e.seeds) for e in short.entries} == {(3, 300, (7,))}
     assert not any(e.paper for e in short.entries)  # cannot be compared any more
     assert cut_down(plan, Cut(rounds=400)) == plan
+
+
+def test_what_is_read_after_more_rounds_than_are_left_stays_out() -> None:
+    over_t = [e.label("setting") for e in cut_down(PLANS["nova"](), Cut(rounds=400)).entries if e.rounds_read]
+    assert set(over_t) == {"T = 100", "T = 200", "T = 400"}
+    parts = [e.measure for e in cut_down(PLANS["efficiency"](), Cut(rounds=16)).entries if e.measure.startswith("@")]
+    assert parts == ["@1/2", "@1/4", "@1/8", "@1/16"] * 2
 
 
 def test_a_setting_without_a_value_is_refused() -> None:

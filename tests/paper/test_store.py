@@ -60,6 +60,8 @@ def test_measures() -> None:
     assert run.measure("mean_last_10") == 4.5
     assert run.measure("@2") == 90
     assert run.measure("@99") == 9
+    assert run.measure("@1/2") == 3  # after 6 of 12 rounds
+    assert run.measure("@1/99") == 50
     with pytest.raises(ValueError, match="'first' is no measure"):
         run.measure("first")
 

@@ -50,7 +50,7 @@ def efficiency() -> Plan:
                 settings = settings_of(row)
                 labels = {"data": DATA_TITLES[row["dataset"]], "method": "FedAvg, T/W rounds", "W": str(W)}
                 paper = published.of_grid(row) if W == 1 else None
-                measure = "last" if W == 1 else f"@{settings.rounds // W}"
+                measure = "last" if W == 1 else f"@1/{W}"
                 entries.append(Entry(tuple(labels.items()), settings, measure=measure, paper=paper))
         elif row["method"].startswith("FedOpt") or (row["method"] == "CC-FedAvg" and float(row["r"]) == 1):
             entry = entry_of(row)

@@ -47,7 +47,8 @@ class Entry:
     """One number: its place (`labels`, such as iid=0.1, method=CC-FedAvg), the runs behind it (`settings` with each of
     `seeds`), and which number of theirs it is.
 
-    `measure` is last, best, mean_last_10, or the accuracy after so many rounds, such as "@50".
+    `measure` is last, best, mean_last_10, or the accuracy after so many rounds, such as "@50", or after a part of all
+    rounds, such as "@1/4".
     """
 
     labels: tuple[tuple[str, str], ...]
@@ -60,6 +61,11 @@ class Entry:
     def label(self, name: str) -> str:
         """The value of a label, "" if the entry has none of this name."""
         return dict(self.labels).get(name, "")
+
+    @property
+    def rounds_read(self) -> int:
+        """The round of a measure such as "@50", which a shorter run does not have; 0 for any other."""
+        return int(self.measure[1:]) if self.measure[1:].isdigit() else 0
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -118,7 +124,8 @@ def cut_down(plan: Plan, cut: Cut) -> Plan:
     """The plan with only what `cut` leaves: chosen methods and settings, other seeds, shorter runs.
 
     `cut.settings` are NAME=VALUE, with a label of the plan or a setting (iid=0.1, participation=0.2); those with the
-    same name are alternatives. An entry without that label or setting stays out.
+    same name are alternatives. An entry without that label or setting stays out, and so does one that is read off after
+    more rounds than are left.
     """
     asked: dict[str, set[str]] = {}
     for text in cut.settings:
@@ -130,7 +137,8 @@ def cut_down(plan: Plan, cut: Cut) -> Plan:
             continue
         if not all(_values(entry, name) & values for name, values in asked.items()):
             continue
-        kept.append(_shortened(entry, cut))
+        if cut.rounds is None or entry.rounds_read <= cut.rounds:
+            kept.append(_shortened(entry, cut))
     return replace(plan, entries=tuple(kept))
 
 

@@ -49,7 +49,8 @@ class Finished:
         return np.array([*self.accuracy, *(self.chance for _ in range(rest))], dtype=np.float64)
 
     def measure(self, which: str) -> float:
-        """The number called `which`: last, best, mean_last_10, or @n, the accuracy after n rounds."""
+        """The number called `which`: last, best, mean_last_10, or the accuracy after some of the rounds: @n after n,
+        @1/n after an n-th of all."""
         curve = self.curve
         if which == "last":
             return float(curve[-1])
@@ -57,9 +58,11 @@ class Finished:
             return float(curve.max())
         if which == "mean_last_10":
             return float(curve[-10:].mean())
+        if which.startswith("@1/"):
+            return float(curve[max(self.rounds // int(which[3:]), 1) - 1])
         if which.startswith("@"):
             return float(curve[min(int(which[1:]), len(curve)) - 1])
-        raise ValueError(f"{which!r} is no measure: it must be last, best, mean_last_10 or @ROUND")
+        raise ValueError(f"{which!r} is no measure: it must be last, best, mean_last_10 @ROUND or @1/PARTS")
 
 
 def summed(records: list[RoundRecord]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from ccfed.paper.drawing.style import key, key_to_paper, legend_below, look_of, not_run_yet, panels
+from ccfed.paper.drawing.style import key, keys_to_paper, legend_below, look_of, not_run_yet, panels
 from ccfed.paper.plan import Plan, by_labels, values_of
 
 if TYPE_CHECKING:
@@ -44,6 +44,6 @@ def draw_efficiency(plan: Plan, store: "Store") -> Figure:
         axes.set_ylabel("test accuracy (%)")
         axes.set_title(page, fontsize="medium")
         if not any(store.of(entry) for entry in entries):
-            not_run_yet(axes, beside=True)
-    legend_below(figure, [*map(key, values_of(plan.entries, "method")), key_to_paper()])
+            not_run_yet(axes, beside=any(entry.paper for entry in entries))
+    legend_below(figure, [*map(key, values_of(plan.entries, "method")), *keys_to_paper(plan.entries)])
     return figure

@@ -1,5 +1,6 @@
 """What all pictures have in common: sizes, and one colour, dash and marker for each method, whatever the picture."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
+from ccfed.paper.plan import Entry
 from ccfed.records.plots import COLOURS, DASHES
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -84,9 +86,11 @@ def key(method: str, label: str | None = None, marker: bool = True) -> Line2D:
     return Line2D([], [], color=look.colour, linestyle=look.dash, marker=shape, markersize=5, label=label or method)
 
 
-def key_to_paper() -> Line2D:
-    """A legend's entry for the paper's own numbers."""
-    return Line2D([], [], color="0.35", linestyle="", marker="o", markerfacecolor="none", label="hollow: the paper")
+def keys_to_paper(entries: Sequence[Entry]) -> list[Line2D]:
+    """A legend's entry for the paper's own numbers, if there are some."""
+    if not any(entry.paper for entry in entries):
+        return []
+    return [Line2D([], [], color="0.35", linestyle="", marker="o", markerfacecolor="none", label="hollow: the paper")]
 
 
 def not_run_yet(axes: Axes, beside: bool = False) -> None:

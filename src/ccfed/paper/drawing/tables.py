@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from ccfed.paper.drawing.style import key, key_to_paper, legend_below, look_of, not_run_yet, panels
+from ccfed.paper.drawing.style import key, keys_to_paper, legend_below, look_of, not_run_yet, panels
 from ccfed.paper.plan import Entry, Plan, by_labels, values_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def draw_table(plan: Plan, store: "Store") -> Figure:
         if not any(store.of(entry) for entry in entries):
             not_run_yet(axes, beside=any(entry.paper for entry in entries))
     methods = values_of(plan.entries, plan.rows)
-    legend_below(figure, [*map(key, methods), key_to_paper()])
+    legend_below(figure, [*map(key, methods), *keys_to_paper(plan.entries)])
     return figure
 
 
