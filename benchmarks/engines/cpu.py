@@ -7,10 +7,12 @@ The works are those of `ccfed bench` (default: mlp-20 cnn-8), with half the loca
 else.
 """
 
+import copy
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import torch
@@ -19,7 +21,7 @@ from ccfed.algorithm import methods
 from ccfed.bench import WORKS, Work, machine
 from ccfed.simulation import Experiment, Simulation, Table
 from ccfed.simulation.loop import _side_by_side
-from ccfed.training import Engine, Jobs, OneByOne, Task, Together, together
+from ccfed.training import Engine, Jobs, OneByOne, Task, Together, Trained, together
 from ccfed.training.anymodule import AnyModule
 
 CPU = torch.device("cpu")
@@ -28,12 +30,12 @@ Make = Callable[[Task], Engine]
 
 
 def as_it_is(task: Task) -> Engine:
-    """What `--engine together` does: a core steps pieces of its own, cut for its cache."""
+    """What `--engine together` does: pieces cut for the cache, whose products all cores share."""
     return Together(task)
 
 
 def in_pieces_of(jobs: int) -> Make:
-    """As it is, but with so many jobs side by side on a core, whatever its cache holds."""
+    """As it is, but with so many jobs side by side, whatever the cache holds."""
 
     def make(task: Task) -> Engine:
         engine = Together(task)
@@ -43,11 +45,25 @@ def in_pieces_of(jobs: int) -> Make:
     return make
 
 
-def shared_products(task: Task) -> Engine:
-    """One piece at a time, and all cores share each of its products."""
-    engine = Together(task)
-    engine.cores, engine.steppers, engine.piece = 1, engine.steppers[:1], 2**30
-    return engine
+class PieceForACore:
+    """Each core has a thread that steps pieces of its own, and shares no product."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.cores = task, torch.get_num_threads()
+        self.engines = [
+            Together(replace(task, network=replace(task.network, module=copy.deepcopy(task.network.module))))
+            for _ in range(self.cores)
+        ]
+        self.evaluate = self.engines[0].evaluate
+
+    def train(self, jobs: Jobs) -> Trained:
+        shares = torch.arange(len(jobs)).tensor_split(self.cores)
+        try:
+            with ThreadPoolExecutor(self.cores, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                done = list(pool.map(lambda engine, share: engine.train(jobs.take(share)), self.engines, shares))
+        finally:
+            torch.set_num_threads(self.cores)
+        return Trained(torch.cat([each.moves for each in done]), torch.cat([each.loss for each in done]))
 
 
 def by_vmap(task: Task) -> Engine:
@@ -67,7 +83,7 @@ WAYS: dict[str, Make] = {
     "5 jobs a piece": in_pieces_of(5),
     "10 jobs a piece": in_pieces_of(10),
     "20 jobs a piece": in_pieces_of(20),
-    "one piece, products shared": shared_products,
+    "a thread and pieces for each core": PieceForACore,
     "vmap": by_vmap,
     "one-by-one": OneByOne,
 }

@@ -110,12 +110,8 @@ STEPPERS: dict[str, Callable[[Task], Stepper | None]] = {
 
 
 def together(task: Task, how: str) -> Together:
-    """The engine with that stepper; on one core, unless it is the engine's own choice."""
-    stepper = STEPPERS[how](task)
-    engine = Together(task, "float32", stepper)
-    if stepper is not None:
-        engine.cores = 1
-    return engine
+    """The engine with that stepper."""
+    return Together(task, "float32", STEPPERS[how](task))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -216,7 +212,6 @@ def test_out_of_memory_halves_the_piece_and_goes_on() -> None:
     jobs = uneven(models_of(task))
     stepper = Refusing(task)
     engine = Together(task, "float32", stepper)
-    engine.cores = 1
     found = engine.train(jobs)
     torch.testing.assert_close(found.moves, OneByOne(task).train(jobs).moves, rtol=1e-9, atol=1e-9)
     assert stepper.asked == [5, 3, 2, 1, 2]  # the sixth job has no steps to make
@@ -232,7 +227,6 @@ def test_a_single_job_without_memory_fails() -> None:
 
     task = task_of("mlp with dropout")
     engine = Together(task, "float32", Full(task))
-    engine.cores = 1
     with pytest.raises(torch.OutOfMemoryError):
         engine.train(uneven(models_of(task)))
 
@@ -259,11 +253,14 @@ def test_what_is_kept_serves_smaller_and_larger_rounds(how: str) -> None:
         torch.testing.assert_close(engine.train(jobs.take(which)).moves, whole[which], rtol=1e-9, atol=1e-9)
 
 
-def test_cores_share_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    task = task_of("mlp with dropout")
+@pytest.mark.parametrize("cores", [2, 4])
+@pytest.mark.parametrize("name", ["mlp with dropout", "cnn with crop and flip"])
+def test_cores_with_jobs_of_their_own_give_the_same(name: str, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: cores)
+    monkeypatch.setattr("ccfed.training.together.CACHE_BYTES", 1)
+    task = task_of(name)
     engine = Together(task)
-    assert len(engine.steppers) == 2
+    assert len(engine.beside) == cores
     jobs = uneven(models_of(task))
     torch.testing.assert_close(engine.train(jobs).moves, OneByOne(task).train(jobs).moves, rtol=1e-9, atol=1e-9)
 

@@ -50,20 +50,22 @@ class Inputs:
         *lead, batch, channels, height, width = stored.shape
         counter = torch.arange(batch, device=stored.device) * 3
         key = key.to(stored.device)[..., None]
-        rows = torch.arange(height, device=stored.device).expand(*lead, batch, height)
         columns = torch.arange(width, device=stored.device).expand(*lead, batch, width)
         if self.flip:
             mirrored = (streams.uniform(key, counter + 2) < 0.5)[..., None]
             columns = torch.where(mirrored, width - 1 - columns, columns)
+        cropped = stored
         if self.crop:
             span = 2 * self.crop + 1
-            rows = rows + streams.integers(key, counter, span)[..., None]
+            down = streams.integers(key, counter, span)[..., None]
             columns = columns + streams.integers(key, counter + 1, span)[..., None]
-        bordered = torch.nn.functional.pad(stored, (self.crop,) * 4)
-        across = bordered.shape[-1]
-        planes = torch.arange(channels, device=stored.device)[:, None] * (bordered.shape[-2] * across)
-        source = (rows[..., :, None] * across + columns[..., None, :]).flatten(-2)[..., None, :] + planes
-        return bordered.flatten(-3).gather(-1, source.flatten(-2)).view(stored.shape)
+            bordered = torch.nn.functional.pad(stored, (self.crop,) * 4)
+            # Rows first, each copied as a whole: cheap on any device, as one index serves a row.
+            image = torch.arange(down.numel() * channels, device=stored.device).view(*down.shape[:-1], channels)
+            first = image * (height + 2 * self.crop) + down
+            rows = (first[..., None] + torch.arange(height, device=stored.device)).flatten()
+            cropped = bordered.flatten(end_dim=-2).index_select(0, rows).view(*stored.shape[:-1], -1)
+        return cropped.gather(-1, columns[..., None, None, :].expand(stored.shape))
 
 
 def _channels(numbers: tuple[float, ...], like: Tensor, dtype: torch.dtype) -> Tensor | float:

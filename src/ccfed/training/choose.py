@@ -61,7 +61,7 @@ def choose(task: Task, jobs: Jobs, wanted: str, say: Callable[[str], None], prec
         except CannotTrain as reason:
             say(str(reason).replace("--engine is", "engine auto passes over"))
             continue
-        if len(trial) == 0 or (isinstance(engine, Together) and isinstance(engine.steppers[0], FusedSteps)):
+        if len(trial) == 0 or (isinstance(engine, Together) and isinstance(engine.stepper, FusedSteps)):
             # Nothing to measure, or nothing that could be faster.
             say(f"engine {described(engine)}")
             return engine

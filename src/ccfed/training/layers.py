@@ -6,7 +6,7 @@ the gradient on: gradient and update are one matrix product, and no gradient is 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,14 +17,42 @@ from ccfed.algorithm import streams
 
 Params = dict[str, Tensor]
 
+# Choices of dropout are drawn for several steps at once as long as there are not more of them than this.
+DRAWN_AT_ONCE = 2**20
+
+
+@dataclass(eq=False)
+class Drops:
+    """What dropout lets through in the next S steps of J jobs, by `keys` int64 [S, J]. All steps' choices are drawn
+    together at the first, as for small layers a draw costs more in calls than in numbers. `step` and `active` say
+    whose turn it is."""
+
+    keys: Tensor
+    step: int = 0
+    active: int = 0
+    drawn: dict[int, Tensor] = field(default_factory=dict)
+
+    def scale(self, call: int, shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
+        """For the network's dropout number `call`: 1 / (1 - p) for what stays and 0 for what falls out, [A, ...]."""
+        units = shape[1:].numel()
+        if self.keys.numel() * units > DRAWN_AT_ONCE:
+            return self._draw(self.keys[self.step, : self.active], call, units, p, dtype).view(shape)
+        if call not in self.drawn:
+            self.drawn[call] = self._draw(self.keys, call, units, p, dtype)
+        return self.drawn[call][self.step, : self.active].view(shape)
+
+    def _draw(self, keys: Tensor, call: int, units: int, p: float, dtype: torch.dtype) -> Tensor:
+        kept = streams.keep_mask(streams.fold(keys, call), units, p).to(dtype)
+        return kept.mul_(1 / (1 - p) if p < 1 else 0.0)
+
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """`forward(params, x, key)` gives y and what the way back needs; `backward(params, kept, grad, want)` takes the
-    step (in place) and gives the gradient of x, or None if `want` is False. `key` int64 [J] is set for training
-    only. `trains` says whether the layer has parameters."""
+    """`forward(params, x, drops)` gives y and what the way back needs; `backward(params, kept, grad, want)` takes the
+    step (in place) and gives the gradient of x, or None if `want` is False. `drops` is given for training only.
+    `trains` says whether the layer has parameters."""
 
-    forward: Callable[[Params, Tensor, Tensor | None], tuple[Tensor, Any]]
+    forward: Callable[[Params, Tensor, Drops | None], tuple[Tensor, Any]]
     backward: Callable[[Params, Any, Tensor, bool], Tensor | None]
     trains: bool = False
 
@@ -73,7 +101,7 @@ def _flatten(name: str, part: nn.Module) -> Layer | None:
     assert isinstance(part, nn.Flatten)
     if (part.start_dim, part.end_dim) != (1, -1):
         return None
-    return Layer(lambda params, x, key: (x.flatten(2), x.shape), lambda params, shape, grad, want: grad.view(shape))
+    return Layer(lambda params, x, drops: (x.flatten(2), x.shape), lambda params, shape, grad, want: grad.view(shape))
 
 
 def _linear(name: str, part: nn.Module) -> Layer | None:
@@ -81,7 +109,7 @@ def _linear(name: str, part: nn.Module) -> Layer | None:
     weight, bias = f"{name}.weight", f"{name}.bias"
     has_bias = part.bias is not None
 
-    def forward(params: Params, x: Tensor, key: Tensor | None) -> tuple[Tensor, Any]:
+    def forward(params: Params, x: Tensor, drops: Drops | None) -> tuple[Tensor, Any]:
         across = params[weight].transpose(1, 2)
         return (torch.baddbmm(params[bias][:, None], x, across) if has_bias else torch.bmm(x, across)), x
 
@@ -97,10 +125,10 @@ def _linear(name: str, part: nn.Module) -> Layer | None:
 
 
 def _rows_only(forward: Callable[..., tuple[Tensor, Any]]) -> Callable[..., tuple[Tensor, Any]]:
-    def checked(params: Params, x: Tensor, key: Tensor | None) -> tuple[Tensor, Any]:
+    def checked(params: Params, x: Tensor, drops: Drops | None) -> tuple[Tensor, Any]:
         if x.dim() != 3:
             raise NotImplementedError(f"a linear layer on samples of {x.dim() - 2} dimensions")
-        return forward(params, x, key)
+        return forward(params, x, drops)
 
     return checked
 
@@ -109,7 +137,7 @@ def _relu(name: str, part: nn.Module) -> Layer:
     def backward(params: Params, y: Tensor, grad: Tensor, want: bool) -> Tensor:
         return torch.ops.aten.threshold_backward(grad, y, 0)  # type: ignore[no-any-return]
 
-    def forward(params: Params, x: Tensor, key: Tensor | None) -> tuple[Tensor, Any]:
+    def forward(params: Params, x: Tensor, drops: Drops | None) -> tuple[Tensor, Any]:
         y = F.relu(x)
         return y, y
 
@@ -117,7 +145,7 @@ def _relu(name: str, part: nn.Module) -> Layer:
 
 
 def _tanh(name: str, part: nn.Module) -> Layer:
-    def forward(params: Params, x: Tensor, key: Tensor | None) -> tuple[Tensor, Any]:
+    def forward(params: Params, x: Tensor, drops: Drops | None) -> tuple[Tensor, Any]:
         y = torch.tanh(x)
         return y, y
 
@@ -125,15 +153,13 @@ def _tanh(name: str, part: nn.Module) -> Layer:
 
 
 def _dropout(p: float, call: int) -> Layer:
-    def forward(params: Params, x: Tensor, key: Tensor | None) -> tuple[Tensor, Any]:
-        if key is None or p == 0:
+    def forward(params: Params, x: Tensor, drops: Drops | None) -> tuple[Tensor, Any]:
+        if drops is None or p == 0:
             return x, None
-        units = x[0].numel()
-        mask = streams.keep_mask(streams.fold(key, call), units, p).view(x.shape).to(x.dtype)
-        mask *= 1 / (1 - p) if p < 1 else 0.0
-        return x * mask, mask
+        scale = drops.scale(call, x.shape, p, x.dtype)
+        return x * scale, scale
 
-    return Layer(forward, lambda params, mask, grad, want: grad if mask is None else grad.mul_(mask))
+    return Layer(forward, lambda params, scale, grad, want: grad if scale is None else grad.mul_(scale))
 
 
 def _max_pool(name: str, part: nn.Module) -> Layer | None:
@@ -142,25 +168,24 @@ def _max_pool(name: str, part: nn.Module) -> Layer | None:
     if not plain or part.kernel_size not in (2, (2, 2)) or part.stride not in (2, (2, 2)):
         return None
 
-    def forward(params: Params, x: Tensor, key: Tensor | None) -> tuple[Tensor, Any]:
+    def forward(params: Params, x: Tensor, drops: Drops | None) -> tuple[Tensor, Any]:
         height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
         nw, ne = x[..., 0:height:2, 0:width:2], x[..., 0:height:2, 1:width:2]
         sw, se = x[..., 1:height:2, 0:width:2], x[..., 1:height:2, 1:width:2]
         north, south = torch.maximum(nw, ne), torch.maximum(sw, se)
         y = torch.maximum(north, south)
         # Among equals the first in reading order wins, as in PyTorch.
-        return y, (x.shape, north >= south, nw >= ne, sw >= se) if key is not None else None
+        return y, (x.shape, north >= south, nw >= ne, sw >= se) if drops is not None else None
 
     def backward(params: Params, kept: Any, grad: Tensor, want: bool) -> Tensor:
         shape, is_north, north_west, south_west = kept
-        height, width = shape[-2] // 2 * 2, shape[-1] // 2 * 2
-        out = grad.new_zeros(shape) if (height, width) != shape[-2:] else grad.new_empty(shape)
-        north, south = grad * is_north, grad * ~is_north
-        torch.mul(north, north_west, out=out[..., 0:height:2, 0:width:2])
-        torch.mul(north, ~north_west, out=out[..., 0:height:2, 1:width:2])
-        torch.mul(south, south_west, out=out[..., 1:height:2, 0:width:2])
-        torch.mul(south, ~south_west, out=out[..., 1:height:2, 1:width:2])
-        return out
+        # Bit by bit and by index, as choosing or multiplying by a mask is many times slower on a processor.
+        is_west = south_west ^ (is_north & (north_west ^ south_west))
+        rows = torch.arange(1, shape[-2], 2, device=grad.device)[:, None] * shape[-1]
+        south_east = rows + torch.arange(1, shape[-1], 2, device=grad.device)
+        winner = south_east - is_west.to(torch.int64) - is_north.to(torch.int64) * shape[-1]
+        planes = grad.new_zeros(grad.shape[:-2].numel(), shape[-2] * shape[-1])
+        return planes.scatter_(1, winner.view(len(planes), -1), grad.reshape(len(planes), -1)).view(shape)
 
     return Layer(forward, backward)
 
@@ -174,7 +199,7 @@ def _conv(name: str, part: nn.Module) -> Layer | None:
     stride, padding, dilation = list(part.stride), list(part.padding), list(part.dilation)
 
     # Client by client: the convolution of a processor's library beats every form that takes all clients at once.
-    def forward(params: Params, x: Tensor, key: Tensor | None) -> tuple[Tensor, Any]:
+    def forward(params: Params, x: Tensor, drops: Drops | None) -> tuple[Tensor, Any]:
         outs = [
             F.conv2d(x[j], params[weight][j], params[bias][j] if has_bias else None, stride, padding, dilation)
             for j in range(len(x))

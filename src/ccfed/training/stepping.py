@@ -12,7 +12,9 @@ from ccfed.training import batches
 from ccfed.training.batches import BatchPlan
 from ccfed.training.engine import Jobs, Task
 
-EVALUATED_AT_ONCE = 2000
+EVALUATED_AT_ONCE = 500
+"""So many test samples, of one model or of several, stay near a processor's cache."""
+MODELS_AT_ONCE = 10
 EVALUATION_BYTES = 2**32
 """About as much memory as an evaluation may take on a GPU for what its layers compute."""
 
@@ -102,9 +104,14 @@ def evaluate_in_pieces(
     count = len(task.test_y)
     # A layer's input and output, and as much again for what is between them.
     together = 2**62 if values is None else max(1, EVALUATION_BYTES // (4 * values.widest * task.dtype.itemsize))
-    at_once = EVALUATED_AT_ONCE if task.device.type == "cpu" else min(count, together)
+    if task.device.type == "cpu":
+        beside = max(1, min(len(models), MODELS_AT_ONCE))
+        at_once = EVALUATED_AT_ONCE // beside
+    else:
+        at_once = min(count, together)
+        beside = max(1, min(len(models), together // at_once))
     right, loss = [], []
-    for some in models.split(max(1, min(len(models), together // at_once))):
+    for some in models.split(beside):
         right_here = torch.zeros(len(some), dtype=torch.int64, device=task.device)
         loss_here = torch.zeros(len(some), dtype=torch.float64, device=task.device)
         for x, y in zip(task.test_x.split(at_once), task.test_y.split(at_once), strict=True):

@@ -20,15 +20,21 @@ from ccfed.training.mixing import mixes_samples
 from ccfed.training.multiplying import multiplying
 from ccfed.training.stepping import Stepper, values_per_sample
 
-# On a processor, so many jobs side by side, if their batches stay in its cache: enough to hide the cost of a call.
+# On a processor, so many jobs side by side for each core if their batches stay in its cache: enough to hide what calls
+# cost.
 JOBS_AT_ONCE = 10
 CACHE_BYTES = 2**21
+
+# If that makes fewer jobs than this, a call takes so long that cores do better each with a job and a thread of its own.
+FEW = 4
 
 
 class Together:
     """Steps jobs side by side, in pieces that fit in memory; jobs that have made their steps leave the batch.
 
-    On a processor each core steps pieces of its own: that beats sharing out every matrix product among the cores.
+    On a processor the cores share the products of small networks: threads with jobs of their own would mostly wait for
+    each other between the products, as Python runs one of them at a time. Of large networks each core steps jobs of its
+    own, and the cores share only what does not come out even.
     """
 
     def __init__(self, task: Task, precision: Precision = "float32", stepper: Stepper | None = None) -> None:
@@ -38,38 +44,47 @@ class Together:
             )
         self.task, self.precision = task, precision
         self.on_cpu = task.device.type == "cpu"
-        self.cores = torch.get_num_threads() if self.on_cpu else 1
-        self.steppers = [stepper or make_stepper(task, precision)]
-        while len(self.steppers) < self.cores:
-            self.steppers.append(make_stepper(_own_copy(task), precision))
+        self.stepper = stepper or make_stepper(task, precision)
+        self.beside = [self.stepper]
         self.piece = 2**30
         if self.on_cpu:
+            cores = torch.get_num_threads()
             each = values_per_sample(task).all * task.batch_size * task.dtype.itemsize
-            self.piece = max(1, min(JOBS_AT_ONCE, CACHE_BYTES // each))
-        self.how = self.steppers[0].name
-        self.name = "streams" if isinstance(self.steppers[0], Lanes) else "together"
+            piece = max(1, min(JOBS_AT_ONCE, CACHE_BYTES // each))
+            if piece < FEW and stepper is None:
+                self.beside += [make_stepper(_own_copy(task), precision) for _ in range(cores - 1)]
+                self.piece = piece
+            else:
+                self.piece = cores * piece
+        self.how = self.stepper.name
+        self.name = "streams" if isinstance(self.stepper, Lanes) else "together"
 
     def train(self, jobs: Jobs) -> Trained:
         """Makes every job's steps."""
         done = Trained(jobs.models.new_zeros(len(jobs), jobs.models.shape[1]), jobs.models.new_zeros(len(jobs)))
         if len(jobs) == 0 or int(jobs.steps.max()) == 0:
             return done
-        piece = self._piece_for(jobs)
         # With the longest jobs first, those still at work are always the first so many of a piece.
         order = jobs.steps.argsort(descending=True, stable=True)
         order = order[: int((jobs.steps > 0).sum())]
-        if self.cores == 1:
-            self._train_pieces(self.steppers[0], jobs, list(order.split(piece)), done)
-            return done
-        pieces = list(order.split(min(piece, -(-len(order) // self.cores))))
-        shares = [pieces[i :: self.cores] for i in range(self.cores)]
-        threads = torch.get_num_threads()
+        piece, threads = self._piece_for(jobs), len(self.beside)
+        if threads > 1:
+            even = len(order) - len(order) % (threads * piece)
+            self._train_beside(jobs, list(order[:even].split(piece)), done)
+            order = order[even:]
+        if len(order):
+            pieces = -(-len(order) // piece)
+            self._train_pieces(self.stepper, jobs, list(order.split(-(-len(order) // pieces))), done)
+        return done
+
+    def _train_beside(self, jobs: Jobs, pieces: list[Tensor], done: Trained) -> None:
+        threads = len(self.beside)
+        shares = [pieces[i::threads] for i in range(threads)]
         try:
-            with ThreadPoolExecutor(self.cores, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                list(pool.map(self._train_pieces, self.steppers, repeat(jobs), shares, repeat(done)))
+            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                list(pool.map(self._train_pieces, self.beside, repeat(jobs), shares, repeat(done)))
         finally:
             torch.set_num_threads(threads)
-        return done
 
     def _piece_for(self, jobs: Jobs) -> int:
         """How many jobs are stepped at once: on a GPU as many as its free memory seems to hold."""
@@ -77,7 +92,7 @@ class Together:
             return self.piece
         free, _ = torch.cuda.mem_get_info(self.task.device)
         kept = torch.cuda.memory_reserved(self.task.device) - torch.cuda.memory_allocated(self.task.device)
-        each = self.steppers[0].bytes_for_a_job(int(jobs.steps.max()))
+        each = self.stepper.bytes_for_a_job(int(jobs.steps.max()))
         return max(1, min(self.piece, int(0.8 * (free + kept)) // each))
 
     def _train_pieces(self, stepper: Stepper, jobs: Jobs, waiting: list[Tensor], done: Trained) -> None:
@@ -118,7 +133,7 @@ class Together:
     def evaluate(self, models: Tensor) -> tuple[Tensor, Tensor]:
         """Accuracy in percent and mean loss on the test samples of each of `models` [M, parameters], many at once."""
         with torch.no_grad():
-            return self.steppers[0].evaluate(models)
+            return self.stepper.evaluate(models)
 
 
 def make_stepper(task: Task, precision: Precision = "float32") -> Stepper:
