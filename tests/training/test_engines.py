@@ -52,9 +52,25 @@ class Own(nn.Module):
         return self.out(torch.nn.functional.dropout(x.mean((2, 3)), 0.5, self.training))
 
 
+def pooled(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Convolutions of few channels, with and without bias, whose outputs have odd sides, and poolings."""
+    return nn.Sequential(
+        nn.Dropout(0.2),
+        nn.Conv2d(sample_shape[0], 5, 3, bias=False),
+        nn.MaxPool2d(2),
+        nn.Tanh(),
+        nn.Conv2d(5, 7, (2, 1)),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(42, classes),
+    )
+
+
 WORKS: dict[str, tuple[Maker, tuple[int, ...], Inputs]] = {
     "mlp with dropout": (mlp, (1, 10, 10), GREY),
     "cnn with crop and flip": (cnn, (3, 16, 16), COLOUR),
+    "convolutions and poolings": (pooled, (2, 13, 15), Inputs(1 / 255)),
     "resnet": (tiny_resnet, (3, 8, 8), COLOUR),
     "own module": (Own, (3, 8, 8), COLOUR),
     "flat features": (lambda shape, classes: nn.Sequential(nn.Linear(shape[0], classes)), (7,), Inputs()),
@@ -185,6 +201,26 @@ def test_pieces_give_the_same(how: str, piece: int) -> None:
     cut = engine.train(jobs)
     torch.testing.assert_close(cut.moves, whole.moves, rtol=1e-11, atol=1e-12)
     torch.testing.assert_close(cut.loss, whole.loss, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["mlp with dropout", "cnn with crop and flip", "convolutions and poolings"])
+def test_what_is_made_ahead_does_not_matter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = task_of(name)
+    jobs = uneven(models_of(task))
+    whole = Together(task).train(jobs)
+    for ahead, drawn in ((2, 2**20), (3, 1), (1, 1)):
+        monkeypatch.setattr("ccfed.training.chain.AHEAD", ahead)
+        monkeypatch.setattr("ccfed.training.layers.DRAWN_AT_ONCE", drawn)
+        again = Together(task).train(jobs)
+        assert torch.equal(again.moves, whole.moves)
+        torch.testing.assert_close(again.loss, whole.loss, rtol=1e-12, atol=1e-12)
+
+
+def test_of_equal_sums_the_first_is_pooled() -> None:
+    task = task_of("cnn with crop and flip")
+    flat = replace(task, train_x=torch.full_like(task.train_x, 128))
+    jobs = uneven(models_of(task))
+    torch.testing.assert_close(Together(flat).train(jobs).moves, OneByOne(flat).train(jobs).moves, rtol=1e-9, atol=1e-9)
 
 
 class Refusing(AnyModule):

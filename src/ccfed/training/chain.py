@@ -13,6 +13,9 @@ from ccfed.training.stepping import at_work, evaluate_in_pieces
 # A step's small tensors cost more in calls than in numbers: they are made for so many steps at once.
 AHEAD = 16
 
+# Test inputs that take no more than this are kept from round to round.
+KEPT_BYTES = 2**26
+
 
 class Ahead:
     """What the next steps of A jobs need besides the models, steps first: `rows` and `labels` [S, A, B] of the samples,
@@ -48,6 +51,7 @@ class Chain:
 
     def __init__(self, task: Task, layers: list[Layer]) -> None:
         self.task, self.layers = task, layers
+        self.test_inputs: Tensor | None = None
         # What comes before the first layer that trains need not hear of the errors behind it.
         self.first = next((i for i, layer in enumerate(layers) if layer.trains), len(layers))
 
@@ -86,7 +90,10 @@ class Chain:
 
     def evaluate(self, models: Tensor) -> tuple[Tensor, Tensor]:
         """Many models at once on pieces of the test samples."""
-        return evaluate_in_pieces(self.task, models, self._scores)
+        task = self.task
+        if self.test_inputs is None and task.test_x.numel() * task.dtype.itemsize <= KEPT_BYTES:
+            self.test_inputs = task.inputs.prepare(task.test_x, task.dtype)
+        return evaluate_in_pieces(task, models, self._scores, prepared=self.test_inputs)
 
     def _scores(self, models: Tensor, x: Tensor) -> Tensor:
         params = self.task.network.views(models)

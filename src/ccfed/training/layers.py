@@ -20,6 +20,9 @@ Params = dict[str, Tensor]
 # Choices of dropout are drawn for several steps at once as long as there are not more of them than this.
 DRAWN_AT_ONCE = 2**20
 
+# With so few channels a convolution leaves half of a processor's vector unit idle, or more.
+FEW_CHANNELS = 8
+
 
 @dataclass(eq=False)
 class Drops:
@@ -63,15 +66,13 @@ def chain_of(module: nn.Module) -> list[Layer] | None:
     if type(module) is not nn.Sequential:
         return None
     trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
-    layers: list[Layer] = []
-    kinds: list[type[nn.Module]] = []
+    found: list[tuple[str, nn.Module, Layer]] = []
     drops = 0
     for name, part in _leaves(module, ""):
         if type(part) is nn.Identity:
             continue
         if type(part) is nn.Dropout:
-            layers.append(_dropout(part.p, drops))
-            kinds.append(nn.Dropout)
+            found.append((name, part, _dropout(part.p, drops)))
             drops += 1 if part.p > 0 else 0
             continue
         own = [f"{name}.{each}" for each in ("weight", "bias") if getattr(part, each, None) is not None]
@@ -81,12 +82,21 @@ def chain_of(module: nn.Module) -> list[Layer] | None:
         layer = maker(name, part) if maker else None
         if layer is None:
             return None
-        layers.append(layer)
-        kinds.append(type(part))
-        if kinds[-2:] == [nn.ReLU, nn.MaxPool2d]:
-            # The maximum of what ReLU lets through is what ReLU lets through of the maximum: a quarter of the work.
-            layers[-2:] = layers[:-3:-1]
-    return layers
+        found.append((name, part, layer))
+        if type(part) is nn.MaxPool2d:
+            _join(found)
+    return [layer for _, _, layer in found]
+
+
+def _join(found: list[tuple[str, nn.Module, Layer]]) -> None:
+    """Makes less work of the max-pooling that `found` ends with and what comes right before it."""
+    # The maximum of what ReLU lets through is what ReLU lets through of the maximum: a quarter of the work.
+    relu = [found.pop(-2)] if len(found) > 1 and type(found[-2][1]) is nn.ReLU else []
+    if len(found) > 1 and not any(layer.trains for _, _, layer in found[:-2]):
+        name, part, _ = found[-2]
+        if isinstance(part, nn.Conv2d) and (both := _conv_and_pool(name, part)):
+            found[-2:] = [(name, part, both)]
+    found += relu
 
 
 def _leaves(module: nn.Module, prefix: str) -> list[tuple[str, nn.Module]]:
@@ -220,6 +230,64 @@ def _conv(name: str, part: nn.Module) -> Layer | None:
             if back is not None:
                 back[j] = dx
         return back
+
+    return Layer(forward, backward, trains=True)
+
+
+def _conv_and_pool(name: str, part: nn.Conv2d) -> Layer | None:
+    """A convolution of few channels with the 2x2 max-pooling behind it, for the network's first layer that trains.
+
+    Few channels leave most of a vector unit idle, and pooling picks single numbers out of rows. So all four sums of
+    each pooling window are made side by side, as so many channels of one convolution with stride 2, whose kernels are
+    the layer's own at four places; the maximum is then one of whole planes.
+    """
+    size = part.kernel_size
+    plain = part.stride == (1, 1) and part.padding == (0, 0) and part.dilation == (1, 1) and part.groups == 1
+    if not plain or part.out_channels > FEW_CHANNELS:
+        return None
+    weight, bias = f"{name}.weight", f"{name}.bias"
+    has_bias = part.bias is not None
+    places = [(slice(down, down + size[0]), slice(right, right + size[1])) for down in (0, 1) for right in (0, 1)]
+
+    def kernels(params: Params) -> Tensor:
+        own = params[weight]
+        wide = own.new_zeros(len(own), 4, *own.shape[1:3], size[0] + 1, size[1] + 1)
+        for corner, (rows, columns) in enumerate(places):
+            wide[:, corner, ..., rows, columns] = own
+        return wide.flatten(1, 2)
+
+    def forward(params: Params, x: Tensor, drops: Drops | None) -> tuple[Tensor, Any]:
+        wide = kernels(params)
+        sums = torch.stack([F.conv2d(x[j], wide[j], stride=2) for j in range(len(x))])
+        corners = sums.unflatten(2, (4, -1))
+        north = torch.maximum(corners[:, :, 0], corners[:, :, 1])
+        south = torch.maximum(corners[:, :, 2], corners[:, :, 3])
+        y = torch.maximum(north, south)
+        if has_bias:
+            y += params[bias][:, None, :, None, None]
+        if drops is None:
+            return y, None
+        # Among equals the first in reading order wins, as in PyTorch.
+        west = corners[:, :, 0] >= corners[:, :, 1], corners[:, :, 2] >= corners[:, :, 3]
+        return y, (x, wide, north >= south, *west)
+
+    def backward(params: Params, kept: Any, grad: Tensor, want: bool) -> None:
+        x, wide, is_north, north_west, south_west = kept
+        errors = grad.new_empty(*grad.shape[:2], 4, *grad.shape[2:])
+        north = grad * is_north
+        south = grad - north
+        for first, error, is_west in ((0, north, north_west), (2, south, south_west)):
+            torch.mul(error, is_west, out=errors[:, :, first])
+            torch.sub(error, errors[:, :, first], out=errors[:, :, first + 1])
+        for j in range(len(x)):
+            _, dw, _ = torch.ops.aten.convolution_backward(
+                errors[j].flatten(1, 2), x[j], wide[j], None, [2, 2], [0, 0], [1, 1], False, [0, 0], 1,
+                [False, True, False],
+            )  # fmt: skip
+            for corner, (rows, columns) in zip(dw.unflatten(0, (4, -1)), places, strict=True):
+                params[weight][j].sub_(corner[..., rows, columns])
+        if has_bias:
+            params[bias].sub_(grad.sum((1, 3, 4)))
 
     return Layer(forward, backward, trains=True)
 

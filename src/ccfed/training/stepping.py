@@ -97,10 +97,15 @@ def values_per_sample(task: Task) -> Values:
 
 
 def evaluate_in_pieces(
-    task: Task, models: Tensor, scores_of: Callable[[Tensor, Tensor], Tensor], values: Values | None = None
+    task: Task,
+    models: Tensor,
+    scores_of: Callable[[Tensor, Tensor], Tensor],
+    values: Values | None = None,
+    prepared: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Accuracy in percent and mean loss, with `scores_of(some, x)` giving [m, b, classes] for some of `models` and a
-    piece x of the test samples. `values` bounds the memory of a piece on a GPU."""
+    piece x of the test samples. `values` bounds the memory of a piece on a GPU; `prepared` are all test samples as the
+    model's inputs, if they are there already."""
     count = len(task.test_y)
     # A layer's input and output, and as much again for what is between them.
     together = 2**62 if values is None else max(1, EVALUATION_BYTES // (4 * values.widest * task.dtype.itemsize))
@@ -114,8 +119,9 @@ def evaluate_in_pieces(
     for some in models.split(beside):
         right_here = torch.zeros(len(some), dtype=torch.int64, device=task.device)
         loss_here = torch.zeros(len(some), dtype=torch.float64, device=task.device)
-        for x, y in zip(task.test_x.split(at_once), task.test_y.split(at_once), strict=True):
-            scores = scores_of(some, task.inputs.prepare(x, task.dtype))
+        samples = task.test_x if prepared is None else prepared
+        for x, y in zip(samples.split(at_once), task.test_y.split(at_once), strict=True):
+            scores = scores_of(some, task.inputs.prepare(x, task.dtype) if prepared is None else x)
             right_here += (scores.argmax(-1) == y).sum(-1)
             each = F.cross_entropy(scores.flatten(0, 1), y.repeat(len(some)), reduction="none")
             loss_here += each.view(len(some), -1).sum(-1, dtype=torch.float64)
