@@ -30,7 +30,7 @@ Make = Callable[[Task], Engine]
 
 
 def as_it_is(task: Task) -> Engine:
-    """What `--engine together` does: pieces cut for the cache, whose products all cores share."""
+    """What `--engine together` does."""
     return Together(task)
 
 
@@ -50,10 +50,12 @@ class PieceForACore:
 
     def __init__(self, task: Task) -> None:
         self.task, self.cores = task, torch.get_num_threads()
+        torch.set_num_threads(1)
         self.engines = [
             Together(replace(task, network=replace(task.network, module=copy.deepcopy(task.network.module))))
             for _ in range(self.cores)
         ]
+        torch.set_num_threads(self.cores)
         self.evaluate = self.engines[0].evaluate
 
     def train(self, jobs: Jobs) -> Trained:
@@ -64,6 +66,16 @@ class PieceForACore:
         finally:
             torch.set_num_threads(self.cores)
         return Trained(torch.cat([each.moves for each in done]), torch.cat([each.loss for each in done]))
+
+
+def shared_products(task: Task) -> Engine:
+    """All cores share each product, however large the network."""
+    kept = together.FEW
+    together.FEW = 0
+    try:
+        return Together(task)
+    finally:
+        together.FEW = kept
 
 
 def by_vmap(task: Task) -> Engine:
@@ -83,7 +95,8 @@ WAYS: dict[str, Make] = {
     "5 jobs a piece": in_pieces_of(5),
     "10 jobs a piece": in_pieces_of(10),
     "20 jobs a piece": in_pieces_of(20),
-    "a thread and pieces for each core": PieceForACore,
+    "a thread and jobs for each core": PieceForACore,
+    "products shared": shared_products,
     "vmap": by_vmap,
     "one-by-one": OneByOne,
 }

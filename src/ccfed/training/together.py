@@ -68,8 +68,8 @@ class Together:
         order = jobs.steps.argsort(descending=True, stable=True)
         order = order[: int((jobs.steps > 0).sum())]
         piece, threads = self._piece_for(jobs), len(self.beside)
-        if threads > 1:
-            even = len(order) - len(order) % (threads * piece)
+        even = len(order) - len(order) % (threads * piece)
+        if threads > 1 and even:
             self._train_beside(jobs, list(order[:even].split(piece)), done)
             order = order[even:]
         if len(order):
