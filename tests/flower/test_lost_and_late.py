@@ -1,6 +1,7 @@
 """Files, answers and devices that are lost: what the server believed is put right, and the run goes on."""
 
 import errno
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,8 @@ class Deaf(InProcessGrid):
         super().__init__(app.app, nodes)
         self.clients, self.round = clients, round
 
-    def pull_messages(self, message_ids: object) -> list[Message]:
-        replies = super().pull_messages(message_ids)  # type: ignore[arg-type]
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        replies = super().pull_messages(message_ids)
         return [reply for reply in replies if not self._is_lost(reply.content[KEY])]
 
     def _is_lost(self, note: ConfigRecord) -> bool:
@@ -91,6 +92,20 @@ def test_a_device_that_is_gone_for_good_is_waited_for_once(federation: Federatio
     made.start(InProcessGrid(app.app, 2), first, num_rounds=4)
     assert [record.silent for record in made.journal.records] == [1] * 4
     assert sum(record.seconds for record in made.journal.records[1:]) < 2.0
+
+
+def test_a_node_that_never_says_who_it_is_holds_up_a_round_no_longer(
+    federation: Federation, first: ArrayRecord
+) -> None:
+    class Mute(InProcessGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+            mute = {id for id, message in self._held.items() if message.metadata.dst_node_id == self._nodes[-1].id}
+            return super().pull_messages([id for id in message_ids if id not in mute])
+
+    made = strategy([1.0] * 3, min_available_nodes=2, patience=Patience(absent=1.0))
+    made.start(Mute(App(federation).app, 3), first, num_rounds=2)
+    assert [record.silent for record in made.journal.records] == [1, 1]
+    assert sum(record.seconds for record in made.journal.records) < 10
 
 
 def test_a_table_of_devices_that_a_power_cut_has_torn_is_taken_up(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Which client is behind which of Flower's nodes: nodes come and go and change their ids, clients do not."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,6 +49,12 @@ class Devices:
     def asking(self) -> bool:
         """Whether somebody has yet to say who it is."""
         return bool(self._open)
+
+    @property
+    def asked_last(self) -> float:
+        """When (`time.monotonic`) the last of those here who have not answered was asked; else minus infinity."""
+        asked = [until - ASK_AGAIN_SECONDS for place, until in self._open.values() if place in self._here]
+        return max(asked, default=-math.inf)
 
     def place_of(self, client: int) -> Place | None:
         """Where a client is; None while it is not connected."""

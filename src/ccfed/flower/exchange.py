@@ -79,9 +79,10 @@ def exchange(
             looked = now
         _send(grid, devices, {client: clients[client] for client in left}, contents, message_type, patience, group)
         whose = {id: client for client in left for id in clients[client].open}
-        if not whose and not devices.asking:
-            missed = [max(clients[client].gone, devices.missed_since(client)) for client in left]
-            if now - max(missed) >= patience.absent:
+        if not whose:
+            # Those who have not said who they are may be the ones that are missed.
+            since = [max(clients[client].gone, devices.missed_since(client)) for client in left]
+            if now - max(*since, devices.asked_last) >= patience.absent:
                 break
         heard = list(grid.pull_messages(list(whose))) if whose else []
         for reply in heard:
