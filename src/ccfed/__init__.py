@@ -3,8 +3,8 @@
 import os
 
 # Threads that share a product spin while they wait for each other. If another program needs the processor too, that can
-# stop both: sleep after about 50 us instead. It has to be said before torch is loaded.
-os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+# stop both: sleep soon instead. It has to be said before torch is loaded.
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 from ccfed import data
 from ccfed.algorithm import Estimator, Method, Moment, Schedule, View, budgets, estimators, methods, schedules, server
