@@ -1,8 +1,10 @@
 """A file is there whole or not at all, whatever goes wrong while it is written."""
 
+import errno
 import os
 import resource
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +49,19 @@ def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
     finally:
         tmp_path.chmod(0o700)
     assert trouble.value.filename == str(tmp_path / "note.txt")
+
+
+def test_a_file_system_that_syncs_no_folders_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync = os.fsync
+
+    def only_files(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", only_files)
+    write_whole(tmp_path / "note.txt", b"content")
+    assert (tmp_path / "note.txt").read_bytes() == b"content"
 
 
 def test_a_process_that_is_killed_while_it_writes_leaves_one_content_or_the_other(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """One file, written so that a reader finds the old content or the new one, and never a part of it."""
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -44,5 +45,8 @@ def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems sync no folders
+            raise
     finally:
         os.close(descriptor)

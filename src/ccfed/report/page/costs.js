@@ -51,7 +51,7 @@ function targetFigure() {
     download("cost-of-accuracy.csv", "text/csv", csv(["line", "target", "seeds", "reached", "round", "client_steps", "bytes", "joules"],
       data.lines.map((line) => {
         const r = reached(line);
-        return [line.label, worth.target, line.accuracy.length, r.n, r.round, r.client_steps, r.bytes, r.energy];
+        return [line.label, worth.target, line.accuracy.length, r.n, ...[r.round, r.client_steps, r.bytes, r.energy].map((value) => (value === null ? "" : trimmed(value, 6)))];
       })));
   } }, "CSV");
   const caption = html("figcaption", {}, html("label", {}, "Cost of reaching ", input, " % accuracy"), html("span", { class: "saves" }, save));
