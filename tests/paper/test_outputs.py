@@ -277,5 +277,17 @@ def test_pictures_say_what_is_not_run_and_leave_gaps(empty: Store) -> None:
     assert np.isnan(np.asarray(ours.get_ydata(), dtype=float)).tolist() == [False, True, False]
 
 
+def test_below_a_table_stands_where_and_with_what_it_was_made(empty: Store) -> None:
+    plan = silo_cifar()
+    first, second = plan.cells[:2]
+    made = {"machine": "a GPU", "engine": "together", "precision": "tf32", "ccfed": "1.0", "note": "source 1a2b3c4"}
+    empty.add(replace(made_up(first, 50.0), made={**made, "date": "2026-01-02 10:00 UTC"}))
+    empty.add(replace(made_up(second, 50.0), made={**made, "commit": "1a2b3c4", "date": "2026-01-02 09:00 UTC"}))
+    assert markdown(plan, empty).endswith(
+        "\n\n2 of 40 runs: machine a GPU; engine together; precision tf32; ccfed 1.0; commit 1a2b3c4;"
+        " note source 1a2b3c4; from 2026-01-02 09:00 UTC to 2026-01-02 10:00 UTC.\n"
+    )
+
+
 def test_no_number_is_made_of_nothing(empty: Store) -> None:
     assert math.isnan(empty.mean(silo_cifar().entries[0]))

@@ -220,12 +220,12 @@ def cell_text(entry: Entry, store: Store) -> str:
 
 
 def provenance(plan: Plan, store: Store) -> str:
-    """On which machine, with which engine, precision and commit, and when, the runs of a plan were made."""
+    """On which machine, with which engine, precision, commit and note, and when, the runs of a plan were made."""
     runs = [run for cell in plan.cells if (run := store.get(cell)) is not None]
     if not runs:
         return ""
     parts = []
-    for name in ("machine", "engine", "precision", "ccfed", "commit"):
+    for name in ("machine", "engine", "precision", "ccfed", "commit", "note"):
         values = sorted({str(run.made[name]) for run in runs if name in run.made})
         if values:
             parts.append(f"{name} {', '.join(values)}")
