@@ -143,9 +143,7 @@ def shared() -> nn.Module:
 
 def shared_without_parameters() -> nn.Module:
     relu, drop = nn.ReLU(), nn.Dropout(0.2)
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 32), relu, drop, nn.Linear(32, 32), relu, drop, nn.Linear(32, 10)
-    )
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), relu, drop, nn.Linear(32, 32), relu, drop, nn.Linear(32, 10))
 
 
 def derived() -> nn.Module:
