@@ -60,7 +60,7 @@ class Deployment:
             self.kill(process)
 
     def start_link(self, simulation: bool = False) -> None:
-        """Starts the SuperLink, or one for simulations as `flwr run APP local` does, and waits until it answers."""
+        """Starts the SuperLink, or one for simulations, and waits until it answers."""
         security = ["--insecure"]
         if self.secrets is not None:
             security = [
@@ -70,8 +70,8 @@ class Deployment:
                 "--enable-supernode-auth",
             ]
         command = ["flower-superlink", *security, "--host", "127.0.0.1", "--port", str(self.port)]
-        command += ["--database", str(self.folder / "link.db")]
-        command += ["--simulation"] if simulation else ["--disable-runtime-dependency-installation"]
+        command += ["--database", str(self.folder / "link.db"), "--disable-runtime-dependency-installation"]
+        command += ["--simulation"] if simulation else []
         self.link = self._start(command, "link")
         self.wait_for(self._link_listens, "the SuperLink")
 
