@@ -169,6 +169,33 @@ def test_a_job_alone_is_the_job_among_others(name: str, how: str, device: str) -
         torch.testing.assert_close(alone.loss[0], among.loss[j], rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("side", [8, 28])
+def test_a_small_network_comes_out_alike_to_the_bit_whoever_shares_the_batch(side: int, cores: int) -> None:
+    draw = torch.Generator().manual_seed(5)
+    x = torch.randint(0, 256, (700, 1, side, side), generator=draw, dtype=torch.uint8)
+    y = torch.randint(0, 10, (700,), generator=draw)
+    network, members = build(mlp, (1, side, side), 10, 0), torch.arange(700)
+    task = Task(network, x, y, x, y, GREY, members, 32, torch.device("cpu"), torch.float32)
+    size, steps = torch.full((25,), 28), torch.full((25,), 6)
+    noise = 0.02 * torch.randn(25, network.size, generator=draw)
+    jobs = Jobs(network.flat().detach() + noise, torch.arange(25), size.cumsum(0) - size, size, torch.arange(25) * 31,
+                torch.zeros(25, dtype=torch.int64), steps, torch.full((25,), 0.1, dtype=torch.float64))  # fmt: skip
+    before = torch.get_num_threads()
+    torch.set_num_threads(cores)
+    try:
+        engine = Together(task)
+        among, tested = engine.train(jobs), engine.evaluate(jobs.models)
+        for few in (1, 2, 3, 8, 21):
+            some = engine.train(jobs.take(torch.arange(few)))
+            assert torch.equal(some.moves, among.moves[:few])
+            assert torch.equal(some.loss, among.loss[:few])
+            assert torch.equal(engine.evaluate(jobs.models[:few])[1], tested[1][:few])
+        assert torch.get_num_threads() == cores
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("how", STEPPERS)
 def test_the_order_of_jobs_changes_nothing(how: str) -> None:
     task = task_of("mlp with dropout")

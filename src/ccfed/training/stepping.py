@@ -13,8 +13,8 @@ from ccfed.training.batches import BatchPlan
 from ccfed.training.engine import Jobs, Task
 
 EVALUATED_AT_ONCE = 500
-"""So many test samples, of one model or of several, stay near a processor's cache."""
-MODELS_AT_ONCE = 10
+"""So many test samples of one model stay near a processor's cache. There models are tested one by one: products of
+other shapes may round otherwise, and a model's loss must not depend on how many are tested beside it."""
 EVALUATION_BYTES = 2**32
 """About as much memory as an evaluation may take on a GPU for what its layers compute."""
 
@@ -110,8 +110,7 @@ def evaluate_in_pieces(
     # A layer's input and output, and as much again for what is between them.
     together = 2**62 if values is None else max(1, EVALUATION_BYTES // (4 * values.widest * task.dtype.itemsize))
     if task.device.type == "cpu":
-        beside = max(1, min(len(models), MODELS_AT_ONCE))
-        at_once = EVALUATED_AT_ONCE // beside
+        at_once, beside = EVALUATED_AT_ONCE, 1
     else:
         at_once = min(count, together)
         beside = max(1, min(len(models), together // at_once))

@@ -33,8 +33,9 @@ class Together:
     """Steps jobs side by side, in pieces that fit in memory; jobs that have made their steps leave the batch.
 
     On a processor the cores share the products of small networks: threads with jobs of their own would mostly wait for
-    each other between the products, as Python runs one of them at a time. Of large networks each core steps jobs of its
-    own, and the cores share only what does not come out even.
+    each other between the products, as Python runs one of them at a time; and never do more cores share them than there
+    are jobs, so that no product is parted, which would round it otherwise. Of large networks each core steps jobs of
+    its own, and the cores share only what does not come out even.
     """
 
     def __init__(self, task: Task, precision: Precision = "float32", stepper: Stepper | None = None) -> None:
@@ -125,8 +126,14 @@ class Together:
         dealt = batches.plan(
             task.members, jobs.offset, jobs.size, jobs.key, jobs.first, int(jobs.steps.max()), task.batch_size
         )
-        with multiplying(task.device, self.precision):
-            loss = stepper.advance(params, jobs, dealt)
+        cores = torch.get_num_threads()
+        if self.on_cpu and len(self.beside) == 1:
+            torch.set_num_threads(min(cores, len(jobs)))
+        try:
+            with multiplying(task.device, self.precision):
+                loss = stepper.advance(params, jobs, dealt)
+        finally:
+            torch.set_num_threads(cores)
         params -= jobs.models[jobs.model_of.to(task.device)]
         return params, loss / jobs.steps.clamp(min=1).to(loss.device)
 
