@@ -19,7 +19,7 @@ from ccfed.cli.options import read_options
 from ccfed.cli.run import Output
 from ccfed.simulation.settings import Settings
 
-CCFED = [sys.executable, "-c", "import sys; from ccfed.cli import main; sys.exit(main())"]
+CCFED = [sys.executable, "-m", "ccfed"]
 
 
 @dataclass(frozen=True)

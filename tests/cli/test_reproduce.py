@@ -85,7 +85,7 @@ def test_it_stops_at_the_limit_and_the_next_call_goes_on(ccfed: Ccfed, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_the_same_call_ends_as_if_nothing_had_been(tmp_path: Path, number: int) -> None:
-    words = [sys.executable, "-c", "import sys; from ccfed.cli import main; sys.exit(main())", "reproduce"]
+    words = [sys.executable, "-m", "ccfed", "reproduce"]
     words += ["convergence", "--settings", "data=fmnist", "iid=0.1", "--methods", "cc-fedavg", "--rounds", "40"]
     words += ["--steps", "2", "--device", "cpu", "--engine", "together", "--run-only", "--out"]
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"

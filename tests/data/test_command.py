@@ -14,7 +14,7 @@ from ccfed.cli.data import main
 from ccfed.cli.failures import Failure
 from ccfed.simulation import Settings
 
-CCFED = (sys.executable, "-c", "import sys; from ccfed.cli import main; sys.exit(main())")
+CCFED = (sys.executable, "-m", "ccfed")
 
 
 @pytest.fixture
