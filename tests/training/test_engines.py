@@ -1,7 +1,7 @@
 """Promise 3: every engine gives the moves of the reference, whatever else shares the batch. On a GPU too, if there is
 one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -169,6 +169,15 @@ def test_a_job_alone_is_the_job_among_others(name: str, how: str, device: str) -
         torch.testing.assert_close(alone.loss[0], among.loss[j], rtol=1e-11, atol=1e-12)
 
 
+@pytest.fixture
+def same_cores() -> Iterator[None]:
+    """Puts the number of PyTorch's threads back after the test."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("same_cores")
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("side", [8, 28])
 def test_a_small_network_comes_out_alike_to_the_bit_whoever_shares_the_batch(side: int, cores: int) -> None:
@@ -181,19 +190,15 @@ def test_a_small_network_comes_out_alike_to_the_bit_whoever_shares_the_batch(sid
     noise = 0.02 * torch.randn(25, network.size, generator=draw)
     jobs = Jobs(network.flat().detach() + noise, torch.arange(25), size.cumsum(0) - size, size, torch.arange(25) * 31,
                 torch.zeros(25, dtype=torch.int64), steps, torch.full((25,), 0.1, dtype=torch.float64))  # fmt: skip
-    before = torch.get_num_threads()
     torch.set_num_threads(cores)
-    try:
-        engine = Together(task)
-        among, tested = engine.train(jobs), engine.evaluate(jobs.models)
-        for few in (1, 2, 3, 8, 21):
-            some = engine.train(jobs.take(torch.arange(few)))
-            assert torch.equal(some.moves, among.moves[:few])
-            assert torch.equal(some.loss, among.loss[:few])
-            assert torch.equal(engine.evaluate(jobs.models[:few])[1], tested[1][:few])
-        assert torch.get_num_threads() == cores
-    finally:
-        torch.set_num_threads(before)
+    engine = Together(task)
+    among, tested = engine.train(jobs), engine.evaluate(jobs.models)
+    for few in (1, 2, 3, 8, 21):
+        some = engine.train(jobs.take(torch.arange(few)))
+        assert torch.equal(some.moves, among.moves[:few])
+        assert torch.equal(some.loss, among.loss[:few])
+        assert torch.equal(engine.evaluate(jobs.models[:few])[1], tested[1][:few])
+    assert torch.get_num_threads() == cores
 
 
 @pytest.mark.parametrize("how", STEPPERS)
@@ -316,6 +321,7 @@ def test_what_is_kept_serves_smaller_and_larger_rounds(how: str) -> None:
         torch.testing.assert_close(engine.train(jobs.take(which)).moves, whole[which], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.usefixtures("same_cores")
 @pytest.mark.parametrize("cores", [2, 4])
 @pytest.mark.parametrize("name", ["mlp with dropout", "cnn with crop and flip"])
 def test_cores_with_jobs_of_their_own_give_the_same(name: str, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ class Together:
     On a processor the cores share the products of small networks: threads with jobs of their own would mostly wait for
     each other between the products, as Python runs one of them at a time; and never do more cores share them than there
     are jobs, so that no product is parted, which would round it otherwise. Of large networks each core steps jobs of
-    its own, and the cores share only what does not come out even.
+    its own; jobs that are fewer than cores get several each.
     """
 
     def __init__(self, task: Task, precision: Precision = "float32", stepper: Stepper | None = None) -> None:
@@ -69,23 +69,28 @@ class Together:
         order = jobs.steps.argsort(descending=True, stable=True)
         order = order[: int((jobs.steps > 0).sum())]
         piece, threads = self._piece_for(jobs), len(self.beside)
-        even = len(order) - len(order) % (threads * piece)
-        if threads > 1 and even:
-            self._train_beside(jobs, list(order[:even].split(piece)), done)
-            order = order[even:]
-        if len(order):
+        if threads == 1:
             pieces = -(-len(order) // piece)
             self._train_pieces(self.stepper, jobs, list(order.split(-(-len(order) // pieces))), done)
+            return done
+        even = len(order) - len(order) % (threads * piece)
+        rest = order[even:]
+        parts = min(threads, len(rest))
+        for dealt in ([*order[:even].split(piece)] if even else [], [rest[i::parts] for i in range(parts)]):
+            if dealt:
+                self._train_beside(jobs, dealt, done)
         return done
 
     def _train_beside(self, jobs: Jobs, pieces: list[Tensor], done: Trained) -> None:
-        threads = len(self.beside)
+        """Deals the pieces out to threads, and the cores to the threads."""
+        cores = len(self.beside)
+        threads = min(cores, len(pieces))
         shares = [pieces[i::threads] for i in range(threads)]
         try:
-            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(cores // threads,)) as pool:
                 list(pool.map(self._train_pieces, self.beside, repeat(jobs), shares, repeat(done)))
         finally:
-            torch.set_num_threads(threads)
+            torch.set_num_threads(cores)
 
     def _piece_for(self, jobs: Jobs) -> int:
         """How many jobs are stepped at once: on a GPU as many as its free memory seems to hold."""
