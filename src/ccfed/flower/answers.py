@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-import torch
 from flwr.app import Message, RecordDict
 from torch import Tensor
 
-from ccfed.flower.arrays import Layout, Refused
+from ccfed.flower.arrays import Layout, Refused, is_sound
 from ccfed.flower.wire import BEFORE, KEY, Answer, Ask
 
 
@@ -69,8 +68,8 @@ def _move(content: RecordDict, name: str, layout: Layout) -> Tensor:
     if strangers:
         raise Refused(f"array {strangers[0]!r} is not one of the model's")
     move = layout.flat(arrays)
-    if not bool(torch.isfinite(move).all()):
-        raise Refused("its move has numbers that are not finite")
+    if not is_sound(move):
+        raise Refused("its move has numbers that are not finite, or too large to be added up")
     return move
 
 

@@ -103,20 +103,28 @@ class Devices:
             return
         try:
             told = Answer.read(reply.content)
+            if told is None or told.did != "told":
+                raise ValueError(f"its training function has no {MOD}")
+            if not 0 <= told.client < self._clients:
+                raise ValueError(
+                    f"it says that it is client {told.client}, but there are clients 0 to {self._clients - 1}"
+                )
+            self._settle(told, place)
         except ValueError as error:
-            told, self.refused[place] = None, str(error)
-        if told is None or told.did != "told" or not 0 <= told.client < self._clients:
-            trouble = f"its training function has no {MOD}"
-            if told is not None:
-                trouble = f"it says that it is client {told.client}, but there are clients 0 to {self._clients - 1}"
-            self.refused.setdefault(place, trouble)
-            log(WARNING, "node %d is left out: %s", place.node, self.refused[place])
-            return
+            self.refused[place] = str(error)
+            log(WARNING, "node %d is left out: %s", place.node, error)
+
+    def _settle(self, told: Answer, place: Place) -> None:
+        """Notes where a client is; of two nodes that say they are the same client, the one started last counts."""
         before = self._place_of.get(told.client)
-        if before in self._here and before is not None and before.since > place.since:
-            return  # it restarted while we asked: the newer one counts
+        older = before is not None and before in self._here and before.since > place.since
+        if not older:
+            self._on_told(told)
+            self._place_of[told.client] = place
+            self._left.pop(told.client, None)
+            log(INFO, "client %d is at node %d", told.client, place.node)
         self._client_at[place] = told.client
-        self._place_of[told.client] = place
-        self._left.pop(told.client, None)
-        log(INFO, "client %d is at node %d", told.client, place.node)
-        self._on_told(told)
+        if before in self._here and before is not None and before.node != place.node:
+            new, old = (before, place) if older else (place, before)
+            text = "client %d is at node %d and was at node %d: without a restart, two devices have the same number"
+            log(WARNING, text, told.client, new.node, old.node)
