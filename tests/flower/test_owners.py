@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from ccfed import methods
 from ccfed.data import Federation
 from ccfed.flower import CCFedAvg, InProcessGrid, customize
 from ccfed.flower.wire import KEY
+from ccfed.simulation import Settings
 
 ROUNDS = 8
 
@@ -24,11 +26,16 @@ def turns(app: App, clients: int) -> dict[int, list[int]]:
     return {client: sorted(t for t, who in app.trained if who == client) for client in range(clients)}
 
 
-def test_an_energy_plan_is_kept_whatever_the_server_draws(federation: Federation, first: ArrayRecord) -> None:
+def test_an_energy_plan_is_kept_whatever_the_server_draws(
+    federation: Federation, first: ArrayRecord, tmp_path: Path
+) -> None:
     configs = [{"partition-id": 0, "ccfed-trainings": 2}, {"partition-id": 1, "ccfed-trainings": 3}]
-    app = App(federation)
-    strategy([1.0, 1.0], schedule="ad-hoc").start(InProcessGrid(app.app, configs), first, num_rounds=ROUNDS)
+    app, folder = App(federation), tmp_path / "run"
+    grid = InProcessGrid(app.app, configs)
+    strategy([1.0, 1.0], schedule="ad-hoc").start(grid, first, num_rounds=ROUNDS, folder=folder)
     assert turns(app, 2) == {0: [0, 4], 1: [0, 2, 5]}
+    assert np.load(folder / "federation.npz")["p"].tolist() == [2 / 8, 3 / 8]
+    assert Settings.from_toml(folder / "experiment.toml").p == (1.0, 1.0)  # what the server was given
 
 
 def test_the_node_config_wins_over_the_app(federation: Federation, first: ArrayRecord) -> None:
