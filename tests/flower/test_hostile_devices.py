@@ -2,12 +2,24 @@
 
 import io
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    Metadata,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.app.message import make_message
 from flwr.clientapp import ClientApp
+from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 
 from ccfed.flower import CCFedAvg, InProcessGrid, Patience, customize
 from ccfed.flower.arrays import Layout, Refused
@@ -49,7 +61,7 @@ def test_bytes_that_are_no_such_array_are_refused(file: str) -> None:
         layout.flat(sent)
 
 
-def start(spoil: Callable[[RecordDict], None], when: str) -> CCFedAvg:
+def start(spoil: Callable[[RecordDict], None], when: str, grid: type[InProcessGrid] = InProcessGrid) -> CCFedAvg:
     """Three devices, one of which sends what `spoil` makes of its answer of the second round, or of who it is."""
     honest, app = ClientApp(), ClientApp(mods=[liar(spoil, when)])
 
@@ -63,7 +75,7 @@ def start(spoil: Callable[[RecordDict], None], when: str) -> CCFedAvg:
     patience = Patience(absent=0.0)
     strategy = CCFedAvg([1.0] * 3, min_available_nodes=2, fraction_evaluate=0, patience=patience)
     first = ArrayRecord({"x": Array(np.zeros(2, dtype=np.float32))})
-    result = strategy.start(InProcessGrid(app, 3), first, num_rounds=ROUNDS)
+    result = strategy.start(grid(app, 3), first, num_rounds=ROUNDS)
     assert result.arrays["x"].numpy().tolist() == [ROUNDS] * 2
     return strategy
 
@@ -113,3 +125,36 @@ def test_a_move_that_no_sum_can_hold_is_refused() -> None:
     strategy = start(spoil, "trained")
     assert "too large" in strategy.refused[LIAR]
     assert strategy.journal.counts == {"trained": 2 * ROUNDS + 1, "refused": ROUNDS - 1}
+
+
+class LikeALink(InProcessGrid):
+    """Answers that were pulled in vain are lost, as they are at a SuperLink."""
+
+    def __init__(self, app: ClientApp, clients: int) -> None:
+        super().__init__(app, clients)
+        self.lost: set[str] = set()
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        ids = list(message_ids)
+        try:
+            return [unavailable(id) for id in ids if id in self.lost] + list(super().pull_messages(ids))
+        except TypeError:
+            self.lost.update(ids)
+            self._held = {id: message for id, message in self._held.items() if id not in ids}
+            raise
+
+
+def unavailable(id: str) -> Message:
+    link = {"src_node_id": SUPERLINK_NODE_ID, "dst_node_id": SUPERLINK_NODE_ID, "message_type": "system"}
+    metadata = Metadata(1, "", reply_to_message_id=id, group_id="", created_at=0.0, ttl=0.0, **link)  # type: ignore[arg-type]
+    return make_message(metadata=metadata, error=Error(ErrorCode.MESSAGE_UNAVAILABLE, "it is not there"))
+
+
+def test_an_answer_that_flower_cannot_read_costs_nobody_else_its_own() -> None:
+    def spoil(content: RecordDict) -> None:
+        content["arrays"]["x"].shape = ("many",)
+
+    strategy = start(spoil, "trained", LikeALink)
+    assert strategy.failed == {LIAR: "it is not there"}
+    assert sum(record.trained for record in strategy.journal.records) == 2 * ROUNDS + 1
+    assert strategy.journal.counts["failed"] == ROUNDS - 1

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from logging import INFO, WARNING
 
@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, Message, MessageType, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore import log
+from google.protobuf.message import DecodeError
 
 from ccfed.flower.wire import KEY, Answer, Ask
 
@@ -17,6 +18,27 @@ ASK_AGAIN_SECONDS = 300.0  # a device may be slow to start an app for the first 
 MOD = "mods=[ccfed.flower.customize()]"
 LASTING = (ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.LOAD_CLIENT_APP_EXCEPTION, ErrorCode.INVALID_FAB)
 """Errors that a node would answer with again: it is not asked any more until it is started anew."""
+
+
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, DecodeError)
+"""What Flower raises when the bytes of an answer are no message."""
+
+
+def pull(grid: Grid, ids: Sequence[str], one_by_one: bool = False) -> tuple[list[Message], bool]:
+    """The answers to the messages `ids` that are there, and whether one of them cannot be read.
+
+    That one is lost, and so are all that come with it, unless they are pulled `one_by_one`: at the next call Flower
+    tells of each of them that it is not available.
+    """
+    heard: list[Message] = []
+    spoilt = False
+    for together in [[id] for id in ids] if one_by_one else [ids]:
+        try:
+            heard += grid.pull_messages(together)
+        except UNREADABLE as error:
+            spoilt = True
+            log(WARNING, "an answer cannot be read: %s", error or type(error).__name__)
+    return heard, spoilt
 
 
 @dataclass(frozen=True)
@@ -87,7 +109,7 @@ class Devices:
             if ids and ids[0]:
                 self._open[ids[0]] = (place, now + ASK_AGAIN_SECONDS)
         if self._open:
-            for reply in self._grid.pull_messages(list(self._open)):
+            for reply in pull(self._grid, list(self._open))[0]:
                 asked = self._open.pop(reply.metadata.reply_to_message_id, None)
                 if asked is not None:
                     self._hear(asked[0], reply)
