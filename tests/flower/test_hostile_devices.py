@@ -158,3 +158,12 @@ def test_an_answer_that_flower_cannot_read_costs_nobody_else_its_own() -> None:
     assert strategy.failed == {LIAR: "it is not there"}
     assert sum(record.trained for record in strategy.journal.records) == 2 * ROUNDS + 1
     assert strategy.journal.counts["failed"] == ROUNDS - 1
+
+
+def test_an_introduction_that_flower_cannot_read_keeps_nobody_else_out() -> None:
+    def spoil(content: RecordDict) -> None:
+        content["x"] = ArrayRecord({"x": Array(np.zeros(1, dtype=np.float32))})
+        content["x"]["x"].shape = ("many",)
+
+    strategy = start(spoil, "told", LikeALink)
+    assert strategy.journal.counts == {"trained": 2 * ROUNDS, "failed": ROUNDS}

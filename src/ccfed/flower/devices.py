@@ -58,6 +58,7 @@ class Devices:
         self._client_at: dict[Place, int] = {}
         self._place_of: dict[int, Place] = {}
         self._here: set[Place] = set()
+        self._one_by_one = False  # somebody's answer could not be read
         self._began = time.monotonic()
         self._left: dict[int, float] = {}  # client -> since when it is missed
         self.refused: dict[Place, str] = {}
@@ -109,7 +110,9 @@ class Devices:
             if ids and ids[0]:
                 self._open[ids[0]] = (place, now + ASK_AGAIN_SECONDS)
         if self._open:
-            for reply in pull(self._grid, list(self._open))[0]:
+            heard, spoilt = pull(self._grid, list(self._open), self._one_by_one)
+            self._one_by_one = self._one_by_one or spoilt
+            for reply in heard:
                 asked = self._open.pop(reply.metadata.reply_to_message_id, None)
                 if asked is not None:
                     self._hear(asked[0], reply)
