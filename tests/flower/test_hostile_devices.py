@@ -127,6 +127,15 @@ def test_a_move_that_no_sum_can_hold_is_refused() -> None:
     assert strategy.journal.counts == {"trained": 2 * ROUNDS + 1, "refused": ROUNDS - 1}
 
 
+def test_a_weight_beyond_all_measure_is_refused() -> None:
+    def spoil(content: RecordDict) -> None:
+        content["metrics"]["num-examples"] = 1e308
+
+    strategy = start(spoil, "trained")
+    assert "1e+308" in strategy.refused[LIAR]
+    assert strategy.journal.counts == {"trained": 2 * ROUNDS + 1, "refused": ROUNDS - 1}
+
+
 class LikeALink(InProcessGrid):
     """Answers that were pulled in vain are lost, as they are at a SuperLink."""
 

@@ -8,6 +8,9 @@ from torch import Tensor
 from ccfed.flower.arrays import Layout, Refused, is_sound
 from ccfed.flower.wire import BEFORE, KEY, Answer, Ask
 
+HEAVIEST = 1e100
+"""The limit for a client's weight: nobody has so many samples, and such numbers can still be added up."""
+
 
 @dataclass(frozen=True, eq=False)
 class Taken:
@@ -75,6 +78,7 @@ def _move(content: RecordDict, name: str, layout: Layout) -> Tensor:
 
 def _weight(content: RecordDict, key: str) -> float:
     found = [record[key] for record in content.metric_records.values() if key in record]
-    if len(found) != 1 or not isinstance(found[0], int | float) or not 0 < found[0] < float("inf"):
-        raise Refused(f"its metrics need one number {key!r} above 0 as its weight, but have {found or 'none'}")
+    if len(found) != 1 or not isinstance(found[0], int | float) or not 0 < found[0] < HEAVIEST:
+        allowed = f"one number {key!r} above 0 and below {HEAVIEST:g} as its weight"
+        raise Refused(f"its metrics need {allowed}, but have {found or 'none'}")
     return float(found[0])
