@@ -1,14 +1,15 @@
-"""Seconds per round on a real deployment: CC-FedAvg against Flower's FedAvg, the same app, four SuperNodes.
+"""Seconds per round, bytes and training on a real deployment: CC-FedAvg against Flower's FedAvg, the same app.
 
     python benchmarks/flower/deployed.py [--runs 3] [--rounds 12] [--clients 4] [--beta 4] [--strategies fedavg server]
 
 One SuperLink and the SuperNodes run as processes on this machine, without TLS; the strategies take turns, `--runs`
 times. Printed are, as a table in Markdown: the seconds between the ends of rounds (the median of all runs' rounds, and
 the lowest and the highest median of a run; the first round is left out: that is when apps are fetched and installed),
-and of one run (the mean of all runs) the trainings, and the seconds and the processor seconds that the training
-function took, summed over all devices. Most of a round here is Flower's own: a SuperNode looks for messages every
-three seconds, and starts a process for each. Only run this on a machine that does nothing else: the load at the
-beginning and at the end is printed, too.
+and of one run (the mean of all runs) the trainings, the seconds and the processor seconds that the training function
+took, and the bytes that came to the devices and left them, all summed over the devices. The bytes are those of the
+messages' contents, arrays and records; addresses, HTTP and TLS are not counted. Most of a round here is Flower's own: a
+SuperNode looks for messages every three seconds, and starts a process for each. Only run this on a machine that does
+nothing else: the load at the beginning and at the end is printed, too.
 """
 
 import argparse
@@ -37,9 +38,18 @@ import time
 from pathlib import Path
 
 
-def note(name: str, *seconds: float) -> None:
+from ccfed.flower.wire import content_bytes
+
+
+def note(name: str, *numbers: float) -> None:
     with (Path(os.environ["CCFED_DEVICES"]) / name).open("a") as file:
-        file.write(" ".join(map(str, seconds)) + "\\n")
+        file.write(" ".join(map(str, numbers)) + "\\n")
+
+
+def count(message, context, call_next):
+    reply = call_next(message, context)
+    note("traffic", content_bytes(message.content), content_bytes(reply.content))
+    return reply
 """
 
 
@@ -64,23 +74,26 @@ def main() -> None:
             told = f"median {statistics.median(runs[-1].rounds):.2f} s a round, load {os.getloadavg()[0]:.1f}"
             print(f"run {turn + 1}, {strategy}: {told}", file=sys.stderr, flush=True)
     print(f"load after: {os.getloadavg()[0]:.1f}\n")
-    print("| strategy | seconds a round | trainings | seconds of training | of a processor |")
-    print("| --- | ---: | ---: | ---: | ---: |")
+    print("| strategy | seconds a round | trainings | seconds of training | of a processor | bytes down | bytes up |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for strategy, runs in found.items():
         medians = [statistics.median(each.rounds) for each in runs]
         median = statistics.median([seconds for each in runs for seconds in each.rounds])
         sums = [(len(each.trainings), *map(sum, zip(*each.trainings, strict=True))) for each in runs]
         trainings, seconds, processor_seconds = (statistics.mean(column) for column in zip(*sums, strict=True))
-        rest = f"{trainings:g} | {seconds:.2f} | {processor_seconds:.2f}"
+        down, up = (statistics.mean(sum(message[i] for message in each.traffic) for each in runs) for i in (0, 1))
+        rest = f"{trainings:g} | {seconds:.2f} | {processor_seconds:.2f} | {down:,.0f} | {up:,.0f}"
         print(f"| {strategy} | {median:.2f} ({min(medians):.2f} to {max(medians):.2f}) | {rest} |")
 
 
 @dataclass(frozen=True)
 class Found:
-    """Of one run: the seconds of each round but the first, and each training's seconds and processor seconds."""
+    """Of one run: the seconds of each round but the first, each training's seconds and processor seconds, and the bytes
+    of each message that came to a device, and of its answer."""
 
     rounds: list[float]
     trainings: list[tuple[float, ...]]
+    traffic: list[tuple[float, ...]]
 
 
 def processor() -> str:
@@ -106,7 +119,8 @@ def run(strategy: str, options: argparse.Namespace, folder: Path) -> Found:
         ended = lambda: len(numbers(devices / "ends")) >= wanted  # noqa: E731
         processes.wait_for(ended, "the last round", seconds=60 + 60 * options.rounds)
     ends = [end for (end,) in numbers(devices / "ends")]
-    return Found([after - before for before, after in itertools.pairwise(ends[1:])], numbers(devices / "trainings"))
+    rounds = [after - before for before, after in itertools.pairwise(ends[1:])]
+    return Found(rounds, numbers(devices / "trainings"), numbers(devices / "traffic"))
 
 
 def numbers(path: Path) -> list[tuple[float, ...]]:
@@ -116,11 +130,13 @@ def numbers(path: Path) -> list[tuple[float, ...]]:
 
 
 def make_app(strategy: str, options: argparse.Namespace, folder: Path) -> Path:
-    """The app that `ccfed flower new` writes, which notes its times; with "fedavg", Flower's strategy and no mod."""
+    """The app that `ccfed flower new` writes, which notes times and bytes; with "fedavg", Flower's strategy without our
+    mod."""
     package = folder / new_app(folder, options.clients)
     edit(package / "task.py", {"class Net(": NOTES + "\n\nclass Net("})
     client = {
-        "import Net, samples_of, train": "import Net, note, samples_of, time, train",
+        "import Net, samples_of, train": "import Net, count, note, samples_of, time, train",
+        "mods=[customize()]": "mods=[count]" if strategy == "fedavg" else "mods=[count, customize()]",
         "    loss = train(": "    began, busy = time.perf_counter(), time.process_time()\n    loss = train(",
         "    metrics = Metric": '    note("trainings", time.perf_counter() - began, time.process_time() - busy)\n'
         "    metrics = Metric",
@@ -134,10 +150,10 @@ def make_app(strategy: str, options: argparse.Namespace, folder: Path) -> Path:
         "beta = 4.0": f"beta = {options.beta}",
     }
     if strategy == "fedavg":
-        client |= {"mods=[customize()]": ""}
         text = (package / "server_app.py").read_text()
         start = text.index("    strategy = CCFedAvg("), text.index("    torch.manual_seed")
-        server |= {text[start[0] : start[1]]: "    strategy = FedAvg(fraction_evaluate=0.0)\n"}
+        everybody = f"min_train_nodes={options.clients}, min_available_nodes={options.clients}"
+        server |= {text[start[0] : start[1]]: f"    strategy = FedAvg(fraction_evaluate=0.0, {everybody})\n"}
         server |= {
             "import Grid, ServerApp\n": "import Grid, ServerApp\nfrom flwr.serverapp.strategy import FedAvg\n",
             '        folder=str(config["folder"]),\n        resume=bool(config["resume"]),\n': "",

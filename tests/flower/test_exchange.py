@@ -1,5 +1,7 @@
 """Errors and silences find the right client, and a client that comes back is asked again."""
 
+import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -129,3 +131,29 @@ def test_two_nodes_that_say_they_are_the_same_client_count_once(federation: Fede
     strategy = CCFedAvg([1.0, 1.0], fraction_evaluate=0)
     strategy.start(twins, first, num_rounds=2)
     assert sorted(app.trained) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_of_two_that_say_so_the_one_started_last_counts_and_both_are_asked_once(
+    federation: Federation, first: ArrayRecord, caplog: pytest.LogCaptureFixture
+) -> None:
+    class LastFirst(InProcessGrid):
+        asked: list[int]
+
+        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+            return super().pull_messages(reversed(list(message_ids)))
+
+        def _answer(self, message: Message) -> Message:
+            if message.content.config_records[KEY]["kind"] == "who":
+                self.asked.append(message.metadata.dst_node_id)
+            return super()._answer(message)
+
+    app = App(federation)
+    twins = LastFirst(app.app, [{"partition-id": 0}, {"partition-id": 1}, {"partition-id": 1}])
+    twins.asked = []
+
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        CCFedAvg([1.0, 1.0], fraction_evaluate=0).start(twins, first, num_rounds=3)
+    ids = list(twins.get_node_ids())
+    assert sorted(twins.asked) == ids
+    assert f"client 1 is at node {ids[2]} and was at node {ids[1]}" in caplog.text
+    assert sorted(app.trained) == [(t, client) for t in range(3) for client in (0, 1)]

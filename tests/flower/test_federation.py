@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.proto.node_pb2 import NodeInfo
 from small_app import CLIENTS, STEPS, App, evaluator, simulated, vector
 
 from ccfed import budgets, data, methods, schedules
@@ -401,6 +403,21 @@ def test_a_client_without_a_number_is_told_so(federation: Federation, first: Arr
         strategy([1.0]).start(InProcessGrid(App(federation).app, [{"colour": "blue"}]), first)
 
 
+def test_those_who_are_waited_for_are_named(
+    federation: Federation, first: ArrayRecord, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Late(InProcessGrid):
+        looks = 0
+
+        def get_nodes(self) -> list[NodeInfo]:
+            self.looks += 1
+            return list(super().get_nodes())[: 1 if self.looks == 1 else 3]
+
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        strategy([1.0] * 3).start(Late(App(federation).app, 3), first, num_rounds=1)
+    assert "waiting for devices: 1 of 3 are there, not yet clients 1, 2" in caplog.messages
+
+
 def test_absent_clients_do_not_stop_a_run(federation: Federation, first: ArrayRecord) -> None:
     made = strategy([1.0] * 4, min_available_nodes=2)
     made.start(InProcessGrid(App(federation).app, 2), first, num_rounds=2)
@@ -421,7 +438,9 @@ def test_messages_of_other_strategies_go_through_untouched(federation: Federatio
 # Evaluation and the folder
 
 
-def test_federated_evaluation_is_the_weighted_mean(federation: Federation, first: ArrayRecord) -> None:
+def test_federated_evaluation_is_the_weighted_mean(
+    federation: Federation, first: ArrayRecord, caplog: pytest.LogCaptureFixture
+) -> None:
     app = App(federation)
 
     @app.app.evaluate()
@@ -430,8 +449,12 @@ def test_federated_evaluation_is_the_weighted_mean(federation: Federation, first
         metrics = MetricRecord({"num-examples": client + 1, "accuracy": client / 10})
         return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
-    result = strategy([1.0] * 3, fraction_evaluate=1.0).start(InProcessGrid(app.app, 3), first, num_rounds=1)
-    assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx((0 + 2 * 0.1 + 3 * 0.2) / 6)
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        result = strategy([1.0] * 3, fraction_evaluate=1.0).start(InProcessGrid(app.app, 3), first, num_rounds=1)
+    accuracy, loss = result.evaluate_metrics_clientapp[1]["accuracy"], result.train_metrics_clientapp[1]["train_loss"]
+    assert accuracy == pytest.approx((0 + 2 * 0.1 + 3 * 0.2) / 6)
+    told = f"[ROUND 1/1] 3 trained, 0 estimated, 0 silent; train_loss {loss:.4g}, accuracy {accuracy:.4g}"
+    assert told in caplog.messages
 
 
 def test_the_folder_is_the_one_of_a_simulated_run(federation: Federation, first: ArrayRecord, tmp_path: Path) -> None:
@@ -502,3 +525,9 @@ def test_a_model_without_parameters_is_refused() -> None:
     whole = ArrayRecord({"count": Array(np.array([7], dtype=np.int64))})
     with pytest.raises(ValueError, match="int64, but at least one array of float16"):
         strategy([1.0]).start(InProcessGrid(ClientApp(), 1), whole)
+
+
+def test_a_model_of_numbers_that_cannot_be_trained_is_refused() -> None:
+    mixed = ArrayRecord({"w": Array(np.zeros(2, dtype=np.float32)), "z": Array(np.zeros(2, dtype=np.complex64))})
+    with pytest.raises(ValueError, match="array 'z' of the model is complex64, but only float16"):
+        strategy([1.0]).start(InProcessGrid(ClientApp(), 1), mixed)

@@ -56,6 +56,10 @@ def test_a_new_app_runs_and_resumes(name: str, tmp_path: Path, monkeypatch: pyte
         (["new", "fresh", "--clients", "0"], "--clients is 0"),
         (["keys", "--out", "."], "not empty"),
         (["keys", "--out", "fresh", "--nodes", "-1"], "--nodes is -1"),
+        (["keys", "--out", "fresh", "--days", "0"], "--days is 0"),
+        (["keys", "--out", "fresh", "--days", "1000000000"], "--days is 1000000000"),
+        (["keys", "--out", "fresh", "--hosts", "https://flower.example.org:8000"], "--hosts has 'https://"),
+        (["keys", "--out", "fresh", "--hosts", "blümchen.example.org"], "--hosts has 'blümchen"),
         (["resume", "nowhere"], "no Flower app"),
         (["resume", "app"], "no checkpoint"),
         (["resume", "app", "--run-config", "beta"], "--run-config is 'beta'"),
@@ -117,7 +121,7 @@ def test_flower_installs_nothing_for_a_new_app(tmp_path: Path) -> None:
 
 def test_keys_are_private_and_fit_their_certificates(tmp_path: Path) -> None:
     folder = tmp_path / "secrets"
-    hosts = ["flower.example.org", "10.0.0.7"]
+    hosts = [f"{'a-very-long-name-' * 3}of-a-load-balancer.example.org", "10.0.0.7"]
     assert main(["flower", "keys", "--out", str(folder), "--hosts", *hosts, "--nodes", "2"]) == 0
     ca, server = (x509.load_pem_x509_certificate((folder / f"{name}.pem").read_bytes()) for name in ("ca", "server"))
     server.verify_directly_issued_by(ca)

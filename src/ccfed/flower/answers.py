@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
-import torch
 from flwr.app import Message, RecordDict
 from torch import Tensor
 
-from ccfed.flower.arrays import Layout, Refused
+from ccfed.flower.arrays import Layout, Refused, is_sound
 from ccfed.flower.wire import BEFORE, KEY, Answer, Ask
+
+HEAVIEST = 1e100
+"""The limit for a client's weight: nobody has so many samples, and such numbers can still be added up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,13 +71,14 @@ def _move(content: RecordDict, name: str, layout: Layout) -> Tensor:
     if strangers:
         raise Refused(f"array {strangers[0]!r} is not one of the model's")
     move = layout.flat(arrays)
-    if not bool(torch.isfinite(move).all()):
-        raise Refused("its move has numbers that are not finite")
+    if not is_sound(move):
+        raise Refused("its move has numbers that are not finite, or too large to be added up")
     return move
 
 
 def _weight(content: RecordDict, key: str) -> float:
     found = [record[key] for record in content.metric_records.values() if key in record]
-    if len(found) != 1 or not isinstance(found[0], int | float) or not 0 < found[0] < float("inf"):
-        raise Refused(f"its metrics need one number {key!r} above 0 as its weight, but have {found or 'none'}")
+    if len(found) != 1 or not isinstance(found[0], int | float) or not 0 < found[0] < HEAVIEST:
+        allowed = f"one number {key!r} above 0 and below {HEAVIEST:g} as its weight"
+        raise Refused(f"its metrics need {allowed}, but have {found or 'none'}")
     return float(found[0])

@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord
 from torch import Tensor
 
 FLOATS = ("float16", "float32", "float64")
+WHOLE = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
 class Refused(ValueError):
@@ -35,6 +36,10 @@ class Layout:
     @classmethod
     def of(cls, arrays: ArrayRecord, statistics: Sequence[str] = ()) -> "Layout":
         """Reads the layout off a model, whose running statistics have names like one of the patterns `statistics`."""
+        for name, array in arrays.items():
+            if array.dtype not in FLOATS + WHOLE:
+                known = ", ".join(FLOATS)
+                raise ValueError(f"array {name!r} of the model is {array.dtype}, but only {known} can be trained")
         floats = [name for name, array in arrays.items() if array.dtype in FLOATS]
         noted = [name for name in floats if any(fnmatchcase(name, pattern) for pattern in statistics)]
         own = [name for name in floats if name not in noted]
@@ -73,8 +78,10 @@ class Layout:
                 raise Refused(f"array {name!r} is {array.dtype} {list(array.shape)}, not {kind} {list(shape)}")
             try:
                 values = array.numpy()
-            except (TypeError, ValueError, OSError, EOFError) as error:
-                raise Refused(f"array {name!r} cannot be read: {error}") from error
+            except Exception as error:  # bytes from elsewhere can make NumPy's reader raise almost anything
+                raise Refused(f"array {name!r} cannot be read: {error or type(error).__name__}") from error
+            if not isinstance(values, np.ndarray):
+                raise Refused(f"array {name!r} cannot be read: it is a file of {type(values).__name__}")
             if values.shape != shape or str(values.dtype) != kind:
                 raise Refused(f"array {name!r} says {kind} {list(shape)} but is {values.dtype} {list(values.shape)}")
             pieces.append(torch.from_numpy(np.array(values)).reshape(-1).to(self.dtype))
@@ -90,6 +97,12 @@ class Layout:
         """The vector [size] as Flower's arrays; with `before`, in its order and with its other arrays."""
         made = {name: Array(tensor.cpu().numpy()) for name, tensor in self.tensors(flat).items()}
         return ArrayRecord(made if before is None else {name: made.get(name, array) for name, array in before.items()})
+
+
+def is_sound(move: Tensor) -> bool:
+    """Whether a move [size] may enter a mean: its numbers are finite, and so far from the largest ones that even their
+    squares can be added up."""
+    return bool(torch.isfinite(move.dot(move)))
 
 
 def checksum(arrays: ArrayRecord) -> str:

@@ -19,6 +19,7 @@ from ccfed.flower.history import DeviceHistory
 from ccfed.flower.wire import Answer, Ask
 
 PLANS = ("skip", "train", "ask")
+FORESEEABLE = tuple(name for name, make in schedules.SCHEDULES.items() if make().foreseeable)
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Course:
         self.weights = torch.ones(plan.clients, dtype=torch.float64)
         self.selected = torch.zeros(0, dtype=torch.int64)
         self.asked: dict[int, Ask] = {}
+        self._now = self.p  # as they were when the round began: an owner that decides anew is heard in the next one
         self.forced: list[int] = []  # those who should skip in this round, but have no past that the server knows of
         self._foreseen: set[int] = set()
 
@@ -76,15 +78,18 @@ class Course:
         return self.layout.pack(torch.cat([self.state.model, self.statistics]), before)
 
     def introduce(self, told: Answer) -> None:
-        """Notes what a device's owner decided about its budget and schedule."""
+        """Notes what a device's owner decided about its budget and schedule; ValueError if that cannot be."""
+        if told.schedule not in ("", "own", *FORESEEABLE):
+            raise ValueError(f"its schedule is {told.schedule!r}: do both sides have the same ccfed?")
+        p = self.given[told.client]
+        if told.trainings != 0:
+            p = budgets.energy_plan(self.plan.rounds, [told.trainings])[0]
+        elif told.p != 0:
+            p = budgets.explicit([told.p])[0]
+        self.p[told.client] = p
         self.schedules.pop(told.client, None)
-        self.p[told.client] = self.given[told.client]
         if told.schedule:
             self.schedules[told.client] = told.schedule
-        if told.trainings > 0:
-            self.p[told.client] = budgets.energy_plan(self.plan.rounds, [told.trainings])[0]
-        elif told.p > 0:
-            self.p[told.client] = budgets.explicit([told.p])[0]
 
     def begin(self) -> dict[int, tuple[Ask, bool]]:
         """The clients that must be asked in this round: what, and whether they need the model for it.
@@ -93,11 +98,12 @@ class Course:
         """
         plan, t = self.plan, self.state.round
         rule = plan.method.estimator
+        self._now = self.p.clone()
         self.selected = select(plan.clients, plan.participation, t, plan.seed)
         knows = self.history.knows(self.selected).tolist()
         known = self.history.last_rounds(self.selected).tolist()
         there = self.history.on_server[self.selected].tolist()
-        steps = plan.method.work(self.p[self.selected], plan.steps).tolist()
+        steps = plan.method.work(self._now[self.selected], plan.steps).tolist()
         self.asked, self.forced, self._foreseen = {}, [], set()
         orders: dict[int, tuple[Ask, bool]] = {}
         for i, (client, decision) in enumerate(zip(self.selected.tolist(), self._decisions(), strict=True)):
@@ -123,7 +129,7 @@ class Course:
                 before=rule.note is not None and rule.keeps > 0 and not there[i],
                 trainings=int(self.trainings[client]),
                 steps=steps[i],
-                p=float(self.p[client]),
+                p=float(self._now[client]),
                 arrays=plan.arrays,
             )
             self.asked[client] = ask
@@ -142,7 +148,7 @@ class Course:
 
         # Whatever the schedule was, it is decided by now: the method is played with what happened.
         happened = torch.tensor([client in trained for client in speakers], dtype=torch.bool)
-        played = method.but(p=self.p, schedule=Schedule(method.schedule.name, lambda now: happened))
+        played = method.but(p=self._now, schedule=Schedule(method.schedule.name, lambda now: happened))
         weights = self.weights if self.plan.weighted else None
         playing = play(
             self.state,
@@ -191,7 +197,7 @@ class Course:
     def _decisions(self) -> list[str]:
         """What each selected client does, as far as the server can foresee it: "train", "skip" or "ask"."""
         plan, t, chosen = self.plan, self.state.round, self.selected
-        now = Moment(t, plan.rounds, chosen, self.p[chosen], plan.seed)
+        now = Moment(t, plan.rounds, chosen, self._now[chosen], plan.seed)
         rule = plan.method.schedule
         decided = (
             [PLANS[int(trains)] for trains in rule.decide(now).tolist()] if rule.foreseeable else ["ask"] * len(chosen)
@@ -201,6 +207,6 @@ class Course:
             if name == "own":
                 decided[i] = "ask"
             elif name is not None:
-                alone = replace(now, clients=chosen[i : i + 1], p=self.p[chosen[i : i + 1]])
+                alone = replace(now, clients=chosen[i : i + 1], p=self._now[chosen[i : i + 1]])
                 decided[i] = PLANS[int(schedules.SCHEDULES[name]().decide(alone)[0])]
         return decided

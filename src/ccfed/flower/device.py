@@ -24,7 +24,7 @@ from torch import Tensor
 from ccfed.algorithm import schedules
 from ccfed.algorithm.schedules import Moment, Schedule
 from ccfed.flower import past as pasts
-from ccfed.flower.arrays import Layout, checksum
+from ccfed.flower.arrays import Layout, checksum, is_sound
 from ccfed.flower.past import Past
 from ccfed.flower.wire import BEFORE, KEY, Answer, Ask, Did
 
@@ -150,9 +150,9 @@ def _train(
     if strangers:
         raise ValueError(f"the training function returned array {strangers[0]!r}, but the model has none of this name")
     move = layout.flat(made) - start
-    if not bool(torch.isfinite(move).all()):
+    if not is_sound(move):
         raise FloatingPointError(
-            f"round {ask.round}: the training of client {ask.client} gave a move that is not finite"
+            f"round {ask.round}: the training of client {ask.client} gave a move that is not finite, or far too large"
         )
     tensors, before = layout.tensors(move), former.move if former is not None else {}
     if ask.keeps == "client":

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from logging import INFO, WARNING
 
@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, Message, MessageType, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore import log
+from google.protobuf.message import DecodeError
 
 from ccfed.flower.wire import KEY, Answer, Ask
 
@@ -17,6 +18,27 @@ ASK_AGAIN_SECONDS = 300.0  # a device may be slow to start an app for the first 
 MOD = "mods=[ccfed.flower.customize()]"
 LASTING = (ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.LOAD_CLIENT_APP_EXCEPTION, ErrorCode.INVALID_FAB)
 """Errors that a node would answer with again: it is not asked any more until it is started anew."""
+
+
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, DecodeError)
+"""What Flower raises when the bytes of an answer are no message."""
+
+
+def pull(grid: Grid, ids: Sequence[str], one_by_one: bool = False) -> tuple[list[Message], bool]:
+    """The answers to the messages `ids` that are there, and whether one of them cannot be read.
+
+    That one is lost, and so are all that come with it, unless they are pulled `one_by_one`: at the next call Flower
+    tells of each of them that it is not available.
+    """
+    heard: list[Message] = []
+    spoilt = False
+    for together in [[id] for id in ids] if one_by_one else [ids]:
+        try:
+            heard += grid.pull_messages(together)
+        except UNREADABLE as error:
+            spoilt = True
+            log(WARNING, "an answer cannot be read: %s", error or type(error).__name__)
+    return heard, spoilt
 
 
 @dataclass(frozen=True)
@@ -36,6 +58,7 @@ class Devices:
         self._client_at: dict[Place, int] = {}
         self._place_of: dict[int, Place] = {}
         self._here: set[Place] = set()
+        self._one_by_one = False  # somebody's answer could not be read
         self._began = time.monotonic()
         self._left: dict[int, float] = {}  # client -> since when it is missed
         self.refused: dict[Place, str] = {}
@@ -87,7 +110,9 @@ class Devices:
             if ids and ids[0]:
                 self._open[ids[0]] = (place, now + ASK_AGAIN_SECONDS)
         if self._open:
-            for reply in self._grid.pull_messages(list(self._open)):
+            heard, spoilt = pull(self._grid, list(self._open), self._one_by_one)
+            self._one_by_one = self._one_by_one or spoilt
+            for reply in heard:
                 asked = self._open.pop(reply.metadata.reply_to_message_id, None)
                 if asked is not None:
                     self._hear(asked[0], reply)
@@ -103,20 +128,28 @@ class Devices:
             return
         try:
             told = Answer.read(reply.content)
+            if told is None or told.did != "told":
+                raise ValueError(f"its training function has no {MOD}")
+            if not 0 <= told.client < self._clients:
+                raise ValueError(
+                    f"it says that it is client {told.client}, but there are clients 0 to {self._clients - 1}"
+                )
+            self._settle(told, place)
         except ValueError as error:
-            told, self.refused[place] = None, str(error)
-        if told is None or told.did != "told" or not 0 <= told.client < self._clients:
-            trouble = f"its training function has no {MOD}"
-            if told is not None:
-                trouble = f"it says that it is client {told.client}, but there are clients 0 to {self._clients - 1}"
-            self.refused.setdefault(place, trouble)
-            log(WARNING, "node %d is left out: %s", place.node, self.refused[place])
-            return
+            self.refused[place] = str(error)
+            log(WARNING, "node %d is left out: %s", place.node, error)
+
+    def _settle(self, told: Answer, place: Place) -> None:
+        """Notes where a client is; of two nodes that say they are the same client, the one started last counts."""
         before = self._place_of.get(told.client)
-        if before in self._here and before is not None and before.since > place.since:
-            return  # it restarted while we asked: the newer one counts
+        older = before is not None and before in self._here and before.since > place.since
+        if not older:
+            self._on_told(told)
+            self._place_of[told.client] = place
+            self._left.pop(told.client, None)
+            log(INFO, "client %d is at node %d", told.client, place.node)
         self._client_at[place] = told.client
-        self._place_of[told.client] = place
-        self._left.pop(told.client, None)
-        log(INFO, "client %d is at node %d", told.client, place.node)
-        self._on_told(told)
+        if before in self._here and before is not None and before.node != place.node:
+            new, old = (before, place) if older else (place, before)
+            text = "client %d is at node %d and was at node %d: without a restart, two devices have the same number"
+            log(WARNING, text, told.client, new.node, old.node)

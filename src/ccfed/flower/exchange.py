@@ -11,7 +11,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore import log
 
-from ccfed.flower.devices import Devices, Place
+from ccfed.flower.devices import Devices, Place, pull
 
 ASK_AGAIN = (ErrorCode.CLIENT_APP_CRASHED, ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 """Errors after which the same node may well answer if it is asked once more. An exception in the app is none of them:
@@ -69,7 +69,7 @@ def exchange(
     clients = {client: _Client() for client in sorted(contents)}
     replies: dict[int, Message] = {}
     began = time.monotonic()
-    pause, looked = FIRST_PAUSE, -math.inf
+    pause, looked, one_by_one = FIRST_PAUSE, -math.inf, False
     while left := [client for client in clients if client not in replies and not clients[client].failed]:
         now = time.monotonic()
         if now - began >= patience.answers:
@@ -84,7 +84,8 @@ def exchange(
             since = [max(clients[client].gone, devices.missed_since(client)) for client in left]
             if now - max(*since, devices.asked_last) >= patience.absent:
                 break
-        heard = list(grid.pull_messages(list(whose))) if whose else []
+        heard, spoilt = pull(grid, list(whose), one_by_one) if whose else ([], False)
+        one_by_one = one_by_one or spoilt
         for reply in heard:
             client = whose.get(reply.metadata.reply_to_message_id)
             if client is None or client in replies:

@@ -56,8 +56,7 @@ class Journal:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(self.folder / "experiment.toml", _settings(course).encode())
-        facts = {"p": course.p.numpy(), "parameters": np.array(course.layout.parameters)}
-        write_whole(self.folder / "federation.npz", _packed(facts))
+        write_whole(self.folder / "federation.npz", _federation(course))
         write_rounds(self.folder / "rounds.csv", self.records)
         _begin_table(self.folder / "devices.csv", course.state.round)
 
@@ -104,6 +103,7 @@ class Journal:
         """Writes who took part, the summary and the curve."""
         if self.folder is None or not self.records:
             return
+        write_whole(self.folder / "federation.npz", _federation(course))  # with the p that the owners told
         who = participation(self.took_part, self.clients, self.bytes_up, self.bytes_down)
         write_whole(self.folder / "participation.npz", _packed(who))
         on_clients, on_server = course.history.storage_bytes()
@@ -173,7 +173,7 @@ def _settings(course: Course) -> str:
         "clients": plan.clients,
         "method": method.name,
         "budgets": "explicit",
-        "p": course.p.tolist(),
+        "p": course.given.tolist(),
         "schedule": method.schedule.name,
         "keep": method.keep,
         "participation": plan.participation,
@@ -183,6 +183,11 @@ def _settings(course: Course) -> str:
         "seed": plan.seed,
     }
     return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+
+
+def _federation(course: Course) -> bytes:
+    """The content of federation.npz."""
+    return _packed({"p": course.p.numpy(), "parameters": np.array(course.layout.parameters)})
 
 
 def _begin_table(path: Path, round: int) -> None:

@@ -3,6 +3,7 @@
 import datetime
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 DAYS = 825
 """How long certificates are valid; many systems trust none for longer."""
 
+LONGEST = 36500
+NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.IGNORECASE | re.ASCII)
+
 
 def make_keys(folder: Path, hosts: Sequence[str], nodes: int, days: int = DAYS) -> list[Path]:
     """Writes ca.pem (what everybody trusts), server.pem and server.key (the SuperLink's, valid for `hosts`: names or
@@ -24,6 +28,9 @@ def make_keys(folder: Path, hosts: Sequence[str], nodes: int, days: int = DAYS) 
     """
     if not hosts:
         raise ValueError("--hosts is empty, but the SuperLink needs at least one name or address")
+    names = [_host(host) for host in hosts]
+    if not 1 <= days <= LONGEST:
+        raise ValueError(f"--days is {days}, but it must be 1 to {LONGEST}")
     if nodes < 0:
         raise ValueError(f"--nodes is {nodes}, but it must be at least 0")
     if folder.exists() and any(folder.iterdir()):
@@ -39,11 +46,11 @@ def make_keys(folder: Path, hosts: Sequence[str], nodes: int, days: int = DAYS) 
         .sign(authority, hashes.SHA384())
     )
     server = (
-        _certificate(_name(hosts[0]), issuer, key.public_key(), days)
+        _certificate(_name("ccfed SuperLink"), issuer, key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False)
         .sign(authority, hashes.SHA384())
     )
@@ -99,6 +106,9 @@ def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        if not NAME.fullmatch(host):
+            allowed = "a name such as flower.example.org, in ASCII, or an address such as 192.0.2.17, and nothing else"
+            raise ValueError(f"--hosts has {host!r}, but it must be {allowed}") from None
         return x509.DNSName(host)
 
 

@@ -94,7 +94,9 @@ class Loop:
             if self.course.state.round < rounds:
                 self._connect()
                 if self.course.state.round == 0 and evaluate_fn is not None:
-                    self._note(self.result.evaluate_metrics_serverapp, 0, evaluate_fn(0, self.arrays))
+                    first = evaluate_fn(0, self.arrays)
+                    self._note(self.result.evaluate_metrics_serverapp, 0, first)
+                    log(INFO, "[ROUND 0/%d] the first model%s", rounds, _told([first]))
             while self.course.state.round < rounds:
                 self._round(train, evaluate, evaluate_fn)
         finally:
@@ -113,7 +115,8 @@ class Loop:
                 reason = next(iter(self.devices.refused.values()))
                 raise RuntimeError(f"no device can take part; the first of them: {reason}")
             if there != said:
-                log(INFO, "waiting for devices: %d of %d clients are there", there, needed)
+                missing = sorted(set(range(self.course.plan.clients)).difference(self.devices.connected))
+                log(INFO, "waiting for devices: %d of %d are there, not yet %s", there, needed, _clients(missing))
                 said = there
             time.sleep(CONNECT_EVERY if not self.devices.asking else CONNECT_EVERY / 10)
 
@@ -138,17 +141,9 @@ class Loop:
         seconds = time.perf_counter() - began
         assert strategy.outcome is not None
         record = self.journal.add(self.course.selected, strategy.outcome, rows, 100 * accuracy, loss, seconds)
-        text = "[ROUND %d/%d] accuracy %.1f %%, %d trained, %d estimated, %d silent"
-        log(
-            INFO,
-            text,
-            number,
-            self.course.plan.rounds,
-            record.accuracy,
-            record.trained,
-            record.estimated,
-            record.silent,
-        )
+        text = "[ROUND %d/%d] %d trained, %d estimated, %d silent%s"
+        told = _told([metrics, *found])
+        log(INFO, text, number, self.course.plan.rounds, record.trained, record.estimated, record.silent, told)
         if self.folder is not None:
             checkpoint.write(self.folder, self.course, self.journal)
 
@@ -198,6 +193,17 @@ def _first(found: Iterable[MetricRecord | None], key: str) -> float:
         if isinstance(value, int | float):
             return float(value)
     return float("nan")
+
+
+def _told(found: Iterable[MetricRecord | None]) -> str:
+    """The metrics that are single numbers, such as "; train_loss 0.31, eval_acc 0.92"."""
+    numbers = [
+        f"{name} {value:.4g}"
+        for metrics in found
+        for name, value in (metrics or {}).items()
+        if isinstance(value, int | float)
+    ]
+    return f"; {', '.join(numbers)}" if numbers else ""
 
 
 def _clients(numbers: list[int], most: int = 20) -> str:
