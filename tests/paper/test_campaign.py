@@ -265,6 +265,7 @@ def test_the_probe_leaves_the_run_as_it_is(cells: list[Cell], load: Load, empty:
     assert alone is not None
     assert watched.accuracy == alone.accuracy
     assert watched.client_steps == alone.client_steps
+    assert (watched.bytes_up, watched.storage_client_bytes) == (alone.bytes_up, alone.storage_client_bytes)
     assert set(watched.extra) == {"client", "round", "skips", "last move", "last model"}
     assert watched.extra["client"] in (0, 1)  # one of those that skip
     assert watched.extra["round"] == [1, 2, 3, 4, 5]

@@ -239,7 +239,8 @@ def test_the_page_of_results(as_published: Store, empty: Store) -> None:
     assert "| `silo-cifar` | 60 | 60 | 0 | 0 |" in page
     assert "at most 1.15 points below" in page
     assert re.search(r"\| none: made up \| CIFAR-10, CNN \| \d+ \| [\d,]+ \| .* \| [\d,]+ \|\n", page)
-    small = {cell.key for make in PLANS.values() for cell in make().cells if cell.settings.model != "resnet18"}
+    small = {cell.settings for make in PLANS.values() for cell in make().cells if cell.settings.model != "resnet18"}
+    assert len(small) == 536
     assert f"Everything but ResNet-18 is {len(small)} runs. {len(small)} of them are made, in" in page
     assert "Numbers that are off" not in page
     nothing = report.report(empty)

@@ -121,7 +121,7 @@ def _rows(plan: Plan, store: Store) -> list[dict[str, Any]]:
                     "rounds_played": "" if run is None else len(run.accuracy),
                     "client_steps": "" if run is None else sum(run.client_steps),
                     **{f"--{name.replace('_', '-')}": _setting(getattr(cell.settings, name)) for name in telling},
-                    "key": cell.key,
+                    "key": cell.key if run is None else run.key,
                 }
             )
     return rows
