@@ -234,6 +234,35 @@ def test_where_seeds_differ_by_more_than_methods_a_claim_stays_open(as_published
     assert "by 1.0 ± 6.4 | open |" in page
 
 
+def test_algorithms_are_compared_only_where_their_runs_were_made_in_one_way(empty: Store) -> None:
+    plan = PLANS["cost"]()
+    claim = next(claim for claim in CLAIMS if claim.plan == "cost")
+    for entry in plan.entries:
+        empty._finished[entry.cells[0].key] = made_up(entry.cells[0], 70.0)
+
+    def changed(label: str, accuracy: float, machine: str) -> None:
+        (entry,) = [entry for entry in plan.entries if entry.label("method") == label]
+        run = made_up(entry.cells[0], accuracy)
+        empty._finished[run.key] = replace(run, made={**run.made, "machine": machine})
+
+    all_alike = "the same accuracy in every round with 4 of 4 methods; CC-FedAvg: GB up 1.00, 1.00, 1.00"
+    assert claim.check(empty) == Found(all_alike, True)
+    changed("CC-FedAvg, Algorithm 1", 70.1, "another")
+    elsewhere = claim.check(empty)
+    assert elsewhere is not None
+    assert "with 3 of 3 methods (the others' runs were made on different machines" in elsewhere.text
+    assert elsewhere.holds
+    changed("Strategy 2, Algorithm 2", 70.1, "none: made up")
+    found = claim.check(empty)
+    assert found is not None
+    assert found.holds is False
+    for label in ("Strategy 2", "CC-FedAvg(c)", "FedOpt (all skip together)"):
+        changed(f"{label}, Algorithm 3", 70.0, "a third")
+    found = claim.check(empty)
+    assert found is not None
+    assert found.holds is None
+
+
 def test_the_page_of_results(as_published: Store, empty: Store) -> None:
     page = report.report(as_published)
     assert "| `silo-cifar` | 60 | 60 | 0 | 0 |" in page
