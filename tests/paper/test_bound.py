@@ -1,7 +1,7 @@
 """The bound against values worked out by other means, and its experiment."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -95,6 +95,37 @@ def test_what_is_measured_stays_under_the_bound(W: int) -> None:
         bound = theorem_1(replace(p, T=rounds), rate).total
         assert squares[:rounds].mean() < bound  # the proof bounds the mean, and so the least
     assert squares.min() < squares[0] / 5
+
+
+@dataclass(frozen=True)
+class Bowl(Landscape):
+    """f_i(x) = x A x / 2 + a_i x, where the a_i add up to nothing: smooth with the largest eigenvalue of A."""
+
+    curvature: torch.Tensor
+
+    def gradient(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.curvature
+
+    def gradients(self, x: torch.Tensor, clients: torch.Tensor) -> torch.Tensor:
+        return x @ self.curvature + self.a[clients][:, None]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_bound_holds_on_other_problems_with_known_constants(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    clients, W = int(draw.integers(2, 7)), int(draw.integers(1, 7))
+    L, sigma_l, sigma_g = draw.uniform(0.2, 5), draw.choice([0.0, 0.3, 3.0]), draw.choice([0.0, 0.3, 3.0])
+    turned = np.linalg.qr(draw.standard_normal((10, 10)))[0]
+    curvature = torch.from_numpy(turned @ np.diag([L, *draw.uniform(0, L, 9)]) @ turned.T)
+    steps, r = int(draw.integers(1, 5)), int(draw.integers(1, clients + 1)) / clients
+    p = Problem(clients, steps, 40, r, W, L, sigma_l, sigma_g)
+    bowl = Bowl(Landscape.of(p).a, curvature)
+    p = replace(p, gap=float(curvature.sum() / 2))  # the start is all ones, the bottom all zeros
+    rate = largest_rate(p) * draw.choice([1.0, 0.3])
+    method = methods.cc_fedavg(groups(p.N, p.r, W), "round-robin")
+    squares = squared_gradients(p, method, bowl, rate)
+    for rounds in (5, 40):
+        assert squares[:rounds].mean() < theorem_1(replace(p, T=rounds), rate).total
 
 
 def test_one_round_of_the_experiment_is_plain_sgd() -> None:

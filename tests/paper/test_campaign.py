@@ -248,6 +248,14 @@ def test_batches_are_of_one_kind_and_in_the_order_of_their_first_runs(load: Load
     assert found == [tuple(first[:4]), tuple(other), (first[4],)]
 
 
+@pytest.mark.parametrize(("runs", "sizes"), [(3, [3]), (5, [5]), (7, [4, 3]), (9, [5, 4]), (13, [5, 4, 4])])
+def test_the_last_batch_is_about_as_full_as_the_others(runs: int, sizes: list[int], load: Load) -> None:
+    of_four = [Cell(replace(TINY, method="fedavg", seed=seed)) for seed in range(runs)]  # a processor has enough of 16
+    found = in_batches(of_four, Sources(load).network, MACHINE)
+    assert [len(batch) for batch in found] == sizes
+    assert [cell for batch in found for cell in batch] == of_four
+
+
 @pytest.mark.parametrize("which", [-2, -1])
 def test_the_probe_leaves_the_run_as_it_is(cells: list[Cell], load: Load, empty: Store, which: int) -> None:
     plain, probed = Cell(cells[which].settings), cells[which]
@@ -257,6 +265,7 @@ def test_the_probe_leaves_the_run_as_it_is(cells: list[Cell], load: Load, empty:
     assert alone is not None
     assert watched.accuracy == alone.accuracy
     assert watched.client_steps == alone.client_steps
+    assert (watched.bytes_up, watched.storage_client_bytes) == (alone.bytes_up, alone.storage_client_bytes)
     assert set(watched.extra) == {"client", "round", "skips", "last move", "last model"}
     assert watched.extra["client"] in (0, 1)  # one of those that skip
     assert watched.extra["round"] == [1, 2, 3, 4, 5]

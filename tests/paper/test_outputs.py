@@ -80,7 +80,7 @@ def test_the_table_is_laid_out_as_in_the_paper(as_published: Store) -> None:
     text = markdown(silo_cifar(), as_published)
     assert "## round-robin" in text
     assert "## ad-hoc" in text
-    assert "| method | 0.0 | 0.1 | 0.2 | 0.5 | 1.0 |" in text
+    assert "| method \\ iid | 0.0 | 0.1 | 0.2 | 0.5 | 1.0 |" in text
     assert "| Strategy 1 | 30.79 (30.79) | 55.18 (55.18) | 61.35 (61.35) | 67.72 (67.72) | 69.46 (69.46) |" in text
     assert "Reproduced: 60 of 60 numbers that were run (0 not run yet)" in text
 
@@ -90,6 +90,23 @@ def test_a_table_that_was_not_run_says_so(empty: Store) -> None:
     assert "| CC-FedAvg | not run yet (56.28)" in text
     assert "Reproduced: 0 of 0 numbers that were run (60 not run yet)" in text
     assert text.count("not run yet") == 61
+
+
+def test_the_efficiency_table_runs_from_full_work_to_the_least(as_published: Store) -> None:
+    text = markdown(PLANS["efficiency"](), as_published)
+    assert text.count("| method \\ W | 1 | 2 | 4 | 8 | 16 |") == 2
+    assert "| CC-FedAvg |  | 66.02 (66.02) | 65.52 (65.52) | 63.04 (63.04) | 38.96 (38.96) |" in text
+
+
+def test_the_distance_table_tells_distances(as_published: Store, empty: Store) -> None:
+    plan = PLANS["distance"]()
+    text = markdown(plan, as_published)
+    assert "| 0.1 | CC-FedAvg | **last move** | 1.0000 | 0.9900 | 0.5000 |" in text
+    assert "| 0.0 | Strategy 2 | **last model** | 2.0000 | 0.9800 | 0.3333 |" in text
+    rows = list(csv.DictReader(io.StringIO(csv_text(plan, as_published))))
+    assert len(rows) == 8  # two methods, two shares of IID data, two estimates
+    assert (rows[0]["estimate"], rows[0]["euclidean"], rows[0]["rounds"]) == ("last move", "1.0", "399")
+    assert "| 0.1 | CC-FedAvg | **last move** | not run yet |  |  |" in markdown(plan, empty)
 
 
 QUICK = ("silo-cifar", "efficiency", "theory", "convergence")
@@ -102,6 +119,9 @@ def test_every_picture_is_drawn(name: str, as_published: Store, tmp_path: Path) 
     assert [path.name for path in paths] == [f"{name}{suffix}" for suffix in (".csv", ".md", ".png", ".pdf")]
     assert all(path.stat().st_size > 100 for path in paths)
     assert not blank(matplotlib.image.imread(tmp_path / f"{name}.png"))
+    pdf = paths[-1].read_bytes()
+    assert b"/CIDFontType2" in pdf  # TrueType
+    assert b"/Type3" not in pdf
 
 
 @pytest.mark.parametrize(
@@ -214,12 +234,42 @@ def test_where_seeds_differ_by_more_than_methods_a_claim_stays_open(as_published
     assert "by 1.0 ± 6.4 | open |" in page
 
 
+def test_algorithms_are_compared_only_where_their_runs_were_made_in_one_way(empty: Store) -> None:
+    plan = PLANS["cost"]()
+    claim = next(claim for claim in CLAIMS if claim.plan == "cost")
+    for entry in plan.entries:
+        empty._finished[entry.cells[0].key] = made_up(entry.cells[0], 70.0)
+
+    def changed(label: str, accuracy: float, machine: str) -> None:
+        (entry,) = [entry for entry in plan.entries if entry.label("method") == label]
+        run = made_up(entry.cells[0], accuracy)
+        empty._finished[run.key] = replace(run, made={**run.made, "machine": machine})
+
+    all_alike = "the same accuracy in every round with 4 of 4 methods; CC-FedAvg: GB up 1.00, 1.00, 1.00"
+    assert claim.check(empty) == Found(all_alike, True)
+    changed("CC-FedAvg, Algorithm 1", 70.1, "another")
+    elsewhere = claim.check(empty)
+    assert elsewhere is not None
+    assert "with 3 of 3 methods (the others' runs were made on different machines" in elsewhere.text
+    assert elsewhere.holds
+    changed("Strategy 2, Algorithm 2", 70.1, "none: made up")
+    found = claim.check(empty)
+    assert found is not None
+    assert found.holds is False
+    for label in ("Strategy 2", "CC-FedAvg(c)", "FedOpt (all skip together)"):
+        changed(f"{label}, Algorithm 3", 70.0, "a third")
+    found = claim.check(empty)
+    assert found is not None
+    assert found.holds is None
+
+
 def test_the_page_of_results(as_published: Store, empty: Store) -> None:
     page = report.report(as_published)
     assert "| `silo-cifar` | 60 | 60 | 0 | 0 |" in page
     assert "at most 1.15 points below" in page
     assert re.search(r"\| none: made up \| CIFAR-10, CNN \| \d+ \| [\d,]+ \| .* \| [\d,]+ \|\n", page)
-    small = {cell.key for make in PLANS.values() for cell in make().cells if cell.settings.model != "resnet18"}
+    small = {cell.settings for make in PLANS.values() for cell in make().cells if cell.settings.model != "resnet18"}
+    assert len(small) == 536
     assert f"Everything but ResNet-18 is {len(small)} runs. {len(small)} of them are made, in" in page
     assert "Numbers that are off" not in page
     nothing = report.report(empty)

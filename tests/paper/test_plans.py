@@ -90,6 +90,15 @@ def test_figures_share_the_runs_of_the_tables() -> None:
     assert {e.cells[0].key for e in PLANS["cost"]().entries if e.label("method") == "CC-FedAvg, Algorithm 1"} <= device
 
 
+def test_what_is_measured_on_the_way_is_no_run_of_its_own() -> None:
+    silo, watched = PLANS["silo-cifar"]().cells, PLANS["distance"]().cells
+    together = unique([*silo, *watched])
+    assert len(watched) == 4
+    assert len(together) == len(silo) == 40
+    assert set(watched) < set(together)
+    assert [cell.settings for cell in together] == [cell.settings for cell in silo]  # in the order of the first
+
+
 def test_client_steps_follow_the_budgets() -> None:
     plan = PLANS["silo-cifar"]()
     steps = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccfed.paper.plan import Cell, Entry
+from ccfed.paper.plan import Cell, Entry, key_of
 from ccfed.paper.store import Store
 
 from .conftest import TINY, made_up
@@ -21,6 +21,18 @@ def test_what_is_added_is_there_for_the_next_store(tmp_path: Path) -> None:
     assert again.get(ONE) == made_up(ONE, 50.25)
     assert again.missing((ONE, TWO)) == (TWO,)
     assert len(again) == 1
+
+
+def test_a_run_that_was_measured_on_the_way_is_the_same_run_without(tmp_path: Path) -> None:
+    probed = Cell(TINY, "distance")
+    Store(tmp_path).add(made_up(probed, 50.25))
+    for store in (Store(tmp_path), Store(tmp_path)):
+        assert store.get(ONE) == made_up(probed, 50.25)
+        assert store.missing((ONE, TWO, probed)) == (TWO,)
+    plain = Store(tmp_path / "plain")
+    plain.add(made_up(ONE, 50.25))
+    assert plain.missing((ONE, probed)) == (probed,)  # which measures more
+    assert len({key_of(cell.described(), cell.probe) for cell in (ONE, TWO, probed)}) == 3
 
 
 @pytest.mark.parametrize("cut", [1, 30])

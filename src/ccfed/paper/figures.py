@@ -47,7 +47,6 @@ def convergence() -> Plan:
             " which FMNIST is there with both.",
             "The paper gives curves without numbers here, so there is nothing to compare with but their order.",
         ),
-        pages=("study",),
     )
 
 

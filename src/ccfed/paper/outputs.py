@@ -10,6 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
+
 from ccfed.paper.plan import NOT_DECISIVE, Entry, Plan, by_labels, values_of
 from ccfed.paper.store import Store
 from ccfed.simulation.settings import Settings
@@ -69,7 +71,8 @@ def write(plan: Plan, store: Store, folder: Path, name: str | None = None) -> li
     figure = plan.draw(plan, store)
     for suffix, plain in ((".png", {"Software": None}), (".pdf", {"CreationDate": None, "Producer": None})):
         path = folder / f"{base}{suffix}"
-        figure.savefig(path, metadata=plain)  # without dates, so that the same numbers give the same file
+        with rc_context({"pdf.fonttype": 42}):  # TrueType: many journals refuse matplotlib's usual Type 3
+            figure.savefig(path, metadata=plain)  # without dates, so that the same numbers give the same file
         paths.append(path)
     return paths
 
@@ -118,7 +121,7 @@ def _rows(plan: Plan, store: Store) -> list[dict[str, Any]]:
                     "rounds_played": "" if run is None else len(run.accuracy),
                     "client_steps": "" if run is None else sum(run.client_steps),
                     **{f"--{name.replace('_', '-')}": _setting(getattr(cell.settings, name)) for name in telling},
-                    "key": cell.key,
+                    "key": cell.key if run is None else run.key,
                 }
             )
     return rows
@@ -176,7 +179,7 @@ def markdown(plan: Plan, store: Store) -> str:
 def _table(plan: Plan, entries: Sequence[Entry], store: Store) -> str:
     columns = values_of(entries, plan.columns)
     rows = values_of(entries, plan.rows)
-    lines = [f"| {plan.rows} | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
+    lines = [f"| {plan.rows} \\ {plan.columns} | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
     for row in rows:
         cells = []
         for column in columns:

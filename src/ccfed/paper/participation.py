@@ -49,7 +49,7 @@ def participation() -> Plan:
         entries.append(Entry((("study", f"8 clients, {schedule}"), ("method", TITLES["cc-fedavg"])), of_eight))
         for share in SHARES:
             settings = method(replace(DEVICE_FMNIST, participation=share), name)
-            entries.append(Entry((("study", f"100 clients, {share:.0%}"), ("method", TITLES[name])), settings))
+            entries.append(Entry((("study", f"100 clients, {100 * share:g} %"), ("method", TITLES[name])), settings))
     return Plan(
         name="participation",
         title=f"Who took part when, the first {SHOWN} rounds",

@@ -31,8 +31,7 @@ class Cell:
     @cached_property
     def key(self) -> str:
         """A name made of all that decides the result: equal cells, equal keys."""
-        text = json.dumps([self.described(), self.probe], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return key_of(self.described(), self.probe)
 
     def described(self) -> dict[str, Any]:
         """The settings that decide the result and differ from their defaults, and the seed."""
@@ -40,6 +39,12 @@ class Cell:
         values = {k: v for k, v in asdict(self.settings).items() if k not in NOT_DECISIVE}
         kept = {k: v for k, v in values.items() if v != getattr(defaults, k) or k in ("seed", "method", "data")}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in kept.items()}
+
+
+def key_of(described: dict[str, Any], probe: str = "") -> str:
+    """The key of the cell that is described so and has this probe."""
+    text = json.dumps([described, probe], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -100,8 +105,11 @@ class Plan:
 
 
 def unique(cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    """The cells in their order, those that are the same run only once."""
-    return tuple({cell.key: cell for cell in cells}.values())
+    """The cells in their order, those that are the same run only once; one that is measured on the way stands for the
+    same run without, as a probe changes nothing in it."""
+    once = {cell.key: cell for cell in cells}
+    probed = {key_of(cell.described()): cell for cell in once.values() if cell.probe}
+    return tuple({cell.key: cell for cell in (probed.get(key, cell) for key, cell in once.items())}.values())
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ The second line goes on where it was stopped (Ctrl-C, SIGTERM, or `--limit MINUT
 ABOUT_CLAIMS = """\
 In our words. Those on the tables and on `r-W` were checked against the paper's own numbers, which bear them out.
 `distance`, `nova` and `convergence` are figures without numbers: there the claim is how we read the figure. "open"
-means that seeds differ by more than methods do; ± is the standard error of the difference between runs of the same
-seed."""
+means that the runs cannot tell, mostly as seeds differ by more than methods do; ± is the standard error of the
+difference between runs of the same seed."""
 
 HOLDS = {True: "yes", False: "**no**", None: "open"}
 

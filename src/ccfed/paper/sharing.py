@@ -10,7 +10,7 @@ from ccfed.paper.machine import Machine
 from ccfed.paper.plan import Cell
 
 ENOUGH = {"mlp": 3000, "cnn": 256, "resnet18": 16}
-"""Trainings side by side of a model from which on more of them do not make a GPU faster."""
+"""About so many trainings side by side of a model, and more of them do not make a GPU faster."""
 ENOUGH_OF_ANOTHER = 64
 ENOUGH_ON_CPU = 16
 MOST_AT_ONCE = 400  # federations in a batch
@@ -20,7 +20,8 @@ def in_batches(
     cells: Sequence[Cell], network_of: Callable[[Cell], Network], machine: Machine, at_once: int | None = None
 ) -> list[tuple[Cell, ...]]:
     """The cells in batches of those that can be trained side by side: full enough to keep the machine busy, small
-    enough for its memory, at most `at_once` runs each; in the order of their first cells."""
+    enough for its memory, at most `at_once` runs each; in the order of their first cells. Those of a kind are about
+    equally full: a small one at the end would have the machine to itself and leave most of it idle."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for i, cell in enumerate(cells):
         s = cell.settings
@@ -31,13 +32,17 @@ def in_batches(
     for group in groups.values():
         network = network_of(cells[group[0]])
         enough = ENOUGH_ON_CPU if on_cpu else ENOUGH.get(cells[group[0]].settings.model, ENOUGH_OF_ANOTHER)
+        total = sum(side_by_side(cells[i]) for i in group)
+        each = total / max(1, round(total / enough)) - 1e-6  # of a batch
+        busy, goal = 0.0, each  # so many have been dealt out when the next batch is full
         batch: list[int] = []
-        taken = busy = 0.0
+        taken = 0.0
         for i in group:
             need, most = memory_of(cells[i], network), at_once or MOST_AT_ONCE
-            if batch and (taken + need > room or len(batch) == most or (at_once is None and busy >= enough)):
+            full = at_once is None and busy >= goal
+            if batch and (taken + need > room or len(batch) == most or full):
                 out.append(batch)
-                batch, taken, busy = [], 0.0, 0.0
+                batch, taken, goal = [], 0.0, goal + each * full
             batch.append(i)
             taken += need
             busy += side_by_side(cells[i])

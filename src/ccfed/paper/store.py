@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccfed.paper.plan import Cell, Entry
+from ccfed.paper.plan import Cell, Entry, key_of
 from ccfed.records import RoundRecord
 
 FILE = "cells.jsonl"
@@ -82,11 +82,12 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
         self._finished: dict[str, Finished] = {}
+        self._probed: dict[str, Finished] = {}  # runs with a probe, by the key of the same run without
         if self.path.exists():
             for line in self.path.read_bytes().splitlines():
                 run = _read(line)
                 if run is not None:
-                    self._finished[run.key] = run
+                    self._know(run)
 
     def __len__(self) -> int:
         return len(self._finished)
@@ -95,12 +96,13 @@ class Store:
         return iter(self._finished.values())
 
     def get(self, cell: Cell) -> Finished | None:
-        """The result of a cell, None if it has not been run."""
-        return self._finished.get(cell.key)
+        """The result of a cell, None if it has not been run; that of the same run with a probe will do."""
+        found = self._finished.get(cell.key)
+        return found if found is not None or cell.probe else self._probed.get(cell.key)
 
     def missing(self, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
         """Those of `cells` that have not been run."""
-        return tuple(cell for cell in cells if cell.key not in self._finished)
+        return tuple(cell for cell in cells if self.get(cell) is None)
 
     def of(self, entry: Entry) -> list[Finished]:
         """The finished runs of an entry, in the order of its seeds."""
@@ -131,7 +133,12 @@ class Store:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
+        self._know(run)
+
+    def _know(self, run: Finished) -> None:
         self._finished[run.key] = run
+        if run.probe:
+            self._probed[key_of(run.settings)] = run
 
     def _ends_with_newline(self) -> bool:
         with self.path.open("rb") as file:

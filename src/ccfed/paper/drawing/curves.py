@@ -19,7 +19,7 @@ MARKERS = 8  # on a curve, which tell it from others in grey
 
 def draw_convergence(plan: Plan, store: "Store") -> Figure:
     """One panel a study: accuracy after each round, faint, and its moving mean."""
-    pages = by_labels(plan.entries, plan.pages)
+    pages = by_labels(plan.entries, (plan.columns,))
     figure, grid = panels(len(pages), most=2, size=(4.4, 3.1))
     for axes, (page, entries) in zip(grid, pages.items(), strict=True):
         curves_into(axes, entries, store)

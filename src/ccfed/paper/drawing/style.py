@@ -76,7 +76,8 @@ def legend_below(figure: Figure, handles: list[Any]) -> None:
     """One legend for all axes, below them, in as many columns as there is room for."""
     if handles:
         columns = min(len(handles), max(2, int(figure.get_figwidth() / ENTRY)))
-        figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize="small")
+        style: dict[str, Any] = {"frameon": False, "fontsize": "small", "handlelength": 3.0}  # long enough for dashes
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns, **style)
 
 
 def key(method: str, label: str | None = None, marker: bool = True) -> Line2D:
