@@ -68,7 +68,8 @@ def why_not_beside(task: Task, stepper: AnyModule) -> str:
     """What goes wrong where `stepper` trains and tests two models side by side, in a few words; empty if nothing does:
     vmap knows no way for some operations, such as LSTM's, nor for what Python decides by the numbers it sees."""
     views = task.network.views(torch.stack([_somewhere(task), 1.1 * _somewhere(task)]))
-    x, y = task.inputs.prepare(task.train_x[:2], task.dtype), task.train_y[:2]
+    x = task.inputs.prepare(task.train_x[: task.batch_size], task.dtype)
+    y = task.train_y[: task.batch_size]
     batch = x.expand(2, *x.shape), y.expand(2, -1), torch.ones(2, len(y), dtype=task.dtype, device=task.device)
     keys = torch.zeros(2, dtype=torch.int64, device=task.device)
     try:
