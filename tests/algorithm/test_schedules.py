@@ -47,6 +47,8 @@ def test_groups_are_the_papers() -> None:
         (lambda: budgets.energy_plan(10, [1], [1]), "needs either trainings, or joules"),
         (lambda: budgets.energy_plan(10, joules=[1]), "needs joules_per_training"),
         (lambda: budgets.energy_plan(10, joules=[5], joules_per_training=0), "--joules-per-training is 0.0"),
+        (lambda: budgets.energy_plan(0, [3]), "--rounds is 0"),
+        (lambda: budgets.energy_plan(9, joules=[5, 6, 7], joules_per_training=[1, 2]), "has 2 values and --joules 3"),
         (lambda: budgets.energy_plan(10, [3, 0.5]), "--trainings: client 1 can afford 0.5 trainings"),
         (lambda: budgets.energy_plan(10, [3, math.nan]), "client 1 can afford nan trainings"),
     ],

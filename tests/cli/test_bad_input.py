@@ -87,6 +87,7 @@ def test_bad_input_is_told_in_one_sentence(
         ("rounds = 'ten'", ["rounds", "'ten'", "int"]),
         ("round = 3", ["'round'", "did you mean 'rounds'"]),
         ("weights = 'even'", ["weights", "'even'", "equal"]),
+        ("weights = 3", ["weights", "3", "str"]),
         ("p = [1, 'x']", ["p", "'x'", "float"]),
         ("rounds = ", ["--config", "cannot be read"]),
     ],

@@ -279,7 +279,7 @@ def _as(kind: Any, value: Any, name: str) -> Any:
     """A value from a TOML file as the setting's type; raises ValueError if it is of another."""
     choices = get_args(kind)
     if get_origin(kind) is Literal:
-        known(f"{name} in --config", value, choices)
+        known(f"{name} in --config", _as(str, value, name), choices)
         return value
     if get_origin(kind) is tuple:
         values = value if isinstance(value, list) else [value]
