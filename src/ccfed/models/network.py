@@ -33,6 +33,10 @@ class Network:
     @classmethod
     def of(cls, module: nn.Module) -> "Network":
         """Reads the layout off `module`, whose trainable parameters must be of one floating-point type."""
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ValueError("--model is a ScriptModule, which cannot be taken apart: give the module it was made from")
+        if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
+            raise ValueError("--model has lazy layers, whose parameters have no shape yet: give their sizes")
         for name, part in module.named_modules():
             if isinstance(part, nn.modules.batchnorm._NormBase) and part.track_running_stats:
                 raise ValueError(

@@ -1,6 +1,7 @@
 """What may fail is tried before it is trusted: kernels beside the reference engine, modules for two clients at once."""
 
 import copy
+import warnings
 from dataclasses import replace
 
 import torch
@@ -73,11 +74,12 @@ def why_not_beside(task: Task, stepper: AnyModule) -> str:
     batch = x.expand(2, *x.shape), y.expand(2, -1), torch.ones(2, len(y), dtype=task.dtype, device=task.device)
     keys = torch.zeros(2, dtype=torch.int64, device=task.device)
     try:
-        stepper.module.train()
-        stepper.gradients(views, *batch, keys)
-        stepper.module.eval()
-        with torch.no_grad():
-            stepper.scores(views, x)
+        with warnings.catch_warnings(action="ignore"):  # of ways that are slow: what is fast is measured anyway
+            stepper.module.train()
+            stepper.gradients(views, *batch, keys)
+            stepper.module.eval()
+            with torch.no_grad():
+                stepper.scores(views, x)
     except torch.OutOfMemoryError:
         return ""
     except Exception as error:  # whatever a module or vmap may raise
