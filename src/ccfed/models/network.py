@@ -122,8 +122,9 @@ def check_fit(network: Network, example: Tensor, classes: int) -> None:
         with torch.no_grad():
             scores = network.module.eval()(example)
     except Exception as error:  # whatever a model may raise
-        shape = tuple(example.shape[1:])
-        raise ValueError(f"--model ({name}) does not take samples of shape {shape}: {reason(error)}") from error
+        shape, tokens = tuple(example.shape[1:]), example.dtype == torch.int64
+        hint = " (whole numbers are taken as token ids: give the samples as floats if they are none)" if tokens else ""
+        raise ValueError(f"--model ({name}) does not take samples of shape {shape}: {reason(error)}{hint}") from error
     finally:
         network.module.train(was_training)
     if not isinstance(scores, Tensor) or scores.shape != (len(example), classes):
