@@ -152,6 +152,18 @@ def test_the_devices_own_reader_answers() -> None:
         schedules.device_can_train(battery_above=30)
 
 
+def test_clients_that_ask_at_one_moment_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processor loads over no time at all are noise, which psutil gives as 0 or 100 percent."""
+    import psutil
+
+    loads = iter([95.0, 5.0] * 4)
+    monkeypatch.setattr(schedules, "LOAD_SECONDS", 3600.0)
+    monkeypatch.setattr(psutil, "sensors_battery", lambda: None, raising=False)
+    monkeypatch.setattr(psutil, "cpu_percent", lambda interval: next(loads))
+    read = schedules.device_can_train()
+    assert [read(client, 0) for client in range(8)] == [False] * 8
+
+
 @pytest.mark.parametrize(("percent", "plugged", "trains"), [(20, False, False), (20, True, True), (80, False, True)])
 def test_a_low_battery_means_no_training(
     monkeypatch: pytest.MonkeyPatch, percent: float, plugged: bool, trains: bool
