@@ -152,6 +152,13 @@ def test_the_devices_own_reader_answers() -> None:
         schedules.device_can_train(battery_above=30)
 
 
+@pytest.mark.parametrize("schedule", [schedules.round_robin(), schedules.quota(), schedules.synchronised()])
+def test_however_small_a_budget_is_it_is_enough_for_round_0(schedule: Schedule) -> None:
+    trains = trainings(schedule, torch.full((3,), 1e-12, dtype=torch.float64), rounds=400)
+    assert trains[0].all()
+    assert not trains[1:].any()
+
+
 def test_clients_that_ask_at_one_moment_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processor loads over no time at all are noise, which psutil gives as 0 or 100 percent."""
     import psutil

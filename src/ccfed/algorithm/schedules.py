@@ -37,7 +37,7 @@ class Schedule:
 
 def _due(t: int, p: Tensor) -> Tensor:
     """How many trainings are due before round t: ceil(t * p), forgiving the rounding of p = 1/3."""
-    return torch.ceil(t * p - 1e-9)
+    return torch.ceil(t * p * (1 - 1e-12))
 
 
 def always() -> Schedule:
