@@ -145,7 +145,7 @@ def test_npz_gives_back_what_was_saved(tmp_path: Path) -> None:
         path, train_x=x, train_y=y, test_x=test_x, test_y=test_y, classes=["a", "b", "c", "d"],
         scale=1 / 255, mean=[0.1, 0.2, 0.3], std=0.5,
     )  # fmt: skip
-    for made in (data.from_npz(path), data.load(str(path))):
+    for made in (data.from_npz(path), data.load(str(path)), data.load(path)):
         assert made.name == "mine"
         assert (made.train_x.numpy() == x).all()
         assert made.test_y.tolist() == test_y.tolist()
