@@ -139,6 +139,8 @@ def simulate_into(
             experiment.make_network()
     for sentence in settings.unused(methods):
         tell(sentence)
+    if settings.budgets == "energy" and any(each.method.schedule.name == "ad-hoc" for each in experiments):
+        tell("schedule ad-hoc keeps to an energy plan on average, not device by device: --schedule round-robin does")
     folders = {(e.name, e.seed): base if flat else run_folder_name(base, e.name, e.seed) for e in experiments}
     watchers: list[Observer] = [RunFolders(folders), ShowProgress()]
     if output.tensorboard:
