@@ -289,6 +289,31 @@ def test_an_estimator_of_the_wrong_shape_is_named() -> None:
         played(methods.cc_fedavg(P, estimator=estimators.Estimator("numbers", lambda view: view.last_move.numpy())))
 
 
+def test_a_note_of_the_wrong_shape_or_of_no_size_is_named() -> None:
+    flat = estimators.Estimator("flat", lambda view: view.last_move, note=lambda view: view.model[:1], state_size=1)
+    with pytest.raises(
+        ValueError, match=r"estimator 'flat' noted numbers of shape \(1,\), but 9 trained clients with 1"
+    ):
+        played(methods.cc_fedavg(P, estimator=flat))
+    with pytest.raises(ValueError, match="estimator 'forgets' has a note and the state_size 0"):
+        estimators.Estimator("forgets", lambda view: view.last_move, note=lambda view: view.trained_moves)
+
+
+def test_choices_that_are_none_are_refused() -> None:
+    method = methods.cc_fedavg(P)
+    with pytest.raises(ValueError, match=r"--p is 2\.0 for client 1"):
+        method.but(p=torch.tensor([1.0, 2.0], dtype=torch.float64))
+    with pytest.raises(ValueError, match="speaks_for is 'all', but it must be 'selected' or 'everyone'"):
+        method.but(speaks_for="all")
+    with pytest.raises(ValueError, match=r"on_server is \(0, -1\), but the clients are 0 to 8"):
+        played(method.but(keep="mixed", on_server=(0, -1)))
+    nobody = played(method.but(keep="mixed", on_server=()))
+    assert nobody.storage[1] == 0
+    for wrong in ({"beta_1": 1.0}, {"beta_2": -0.1}, {"tau": 0.0}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} is "):
+            server.adam(**wrong)
+
+
 @given(
     clients=st.integers(1, 12),
     rounds=st.integers(1, 12),

@@ -47,6 +47,8 @@ def test_groups_are_the_papers() -> None:
         (lambda: budgets.energy_plan(10, [1], [1]), "needs either trainings, or joules"),
         (lambda: budgets.energy_plan(10, joules=[1]), "needs joules_per_training"),
         (lambda: budgets.energy_plan(10, joules=[5], joules_per_training=0), "--joules-per-training is 0.0"),
+        (lambda: budgets.energy_plan(0, [3]), "--rounds is 0"),
+        (lambda: budgets.energy_plan(9, joules=[5, 6, 7], joules_per_training=[1, 2]), "has 2 values and --joules 3"),
         (lambda: budgets.energy_plan(10, [3, 0.5]), "--trainings: client 1 can afford 0.5 trainings"),
         (lambda: budgets.energy_plan(10, [3, math.nan]), "client 1 can afford nan trainings"),
     ],
@@ -148,6 +150,25 @@ def test_the_devices_own_reader_answers() -> None:
     assert schedules.device_can_train(battery_above=0.0, cpu_below=1.0)(0, 0) in (True, False)
     with pytest.raises(ValueError, match=r"battery_above is 30, but it must lie in \[0, 1\]"):
         schedules.device_can_train(battery_above=30)
+
+
+@pytest.mark.parametrize("schedule", [schedules.round_robin(), schedules.quota(), schedules.synchronised()])
+def test_however_small_a_budget_is_it_is_enough_for_round_0(schedule: Schedule) -> None:
+    trains = trainings(schedule, torch.full((3,), 1e-12, dtype=torch.float64), rounds=400)
+    assert trains[0].all()
+    assert not trains[1:].any()
+
+
+def test_clients_that_ask_at_one_moment_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processor loads over no time at all are noise, which psutil gives as 0 or 100 percent."""
+    import psutil
+
+    loads = iter([95.0, 5.0] * 4)
+    monkeypatch.setattr(schedules, "LOAD_SECONDS", 3600.0)
+    monkeypatch.setattr(psutil, "sensors_battery", lambda: None, raising=False)
+    monkeypatch.setattr(psutil, "cpu_percent", lambda interval: next(loads))
+    read = schedules.device_can_train()
+    assert [read(client, 0) for client in range(8)] == [False] * 8
 
 
 @pytest.mark.parametrize(("percent", "plugged", "trains"), [(20, False, False), (20, True, True), (80, False, True)])

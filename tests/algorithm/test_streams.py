@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -45,6 +46,15 @@ def test_purposes_seeds_clients_and_rounds_lead_to_different_keys() -> None:
 def test_purpose_is_the_same_in_every_process() -> None:
     assert streams.purpose("batches") == streams.purpose("batches") != streams.purpose("batch")
     assert int(streams.stream(0, "x")) == 183157465319879989
+
+
+@pytest.mark.parametrize("seed", [0, 3, -1, 2**63, -(10**30)])
+def test_any_whole_number_is_a_seed(seed: int) -> None:
+    assert streams.uniform(streams.stream(seed, "any"), 0).shape == ()
+    if abs(seed) < 2**31:
+        assert torch.equal(streams.stream(np.int64(seed), "any"), streams.stream(seed, "any"))
+    with pytest.raises(TypeError):
+        streams.stream(seed + 0.5, "any")  # type: ignore[arg-type]
 
 
 def test_uniform_is_uniform() -> None:

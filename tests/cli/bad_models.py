@@ -1,5 +1,7 @@
 """Networks that cannot be used, each for another reason."""
 
+import warnings
+
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +16,19 @@ def too_few() -> nn.Module:
 
 def with_batch_norm() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10))
+
+
+def with_statistics_of_the_batch() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10, track_running_stats=False))
+
+
+def scripted() -> nn.Module:
+    with warnings.catch_warnings(action="ignore"):  # PyTorch would rather not have it any more
+        return torch.jit.script(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
+
+
+def lazy() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
 
 
 def without_parameters() -> nn.Module:

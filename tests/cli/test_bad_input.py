@@ -1,5 +1,7 @@
 """Bad input ends with exit code 2 and one sentence that names the option, the value and what is allowed."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +36,7 @@ BAD = {
     "--participation nan": ["--participation is nan", "(0, 1]"],
     "--iid 1.1": ["--iid is 1.1", "[0, 1]"],
     "--split dirichlet --alpha 0": ["--alpha is 0.0", "above 0"],
+    "--steps 99999999999999999999999": ["--steps is 99999999999999999999999", "at most 1000000000"],
     "--rounds 0": ["--rounds is 0", "at least 1"],
     "--steps -3": ["--steps is -3", "at least 1"],
     "--batch-size 0": ["--batch-size is 0", "at least 1"],
@@ -50,6 +53,8 @@ BAD = {
     "--model bad_models:too_narrow": ["--model (Sequential)", "does not take samples of shape (1, 8, 8)"],
     "--model bad_models:too_few": ["--model (Sequential)", "10 classes need (2, 10)"],
     "--model bad_models:with_batch_norm": ["BatchNorm1d", "GroupNorm"],
+    "--model bad_models:scripted": ["--model is a ScriptModule", "the module it was made from"],
+    "--model bad_models:lazy": ["--model has lazy layers", "give their sizes"],
     "--model bad_models:without_parameters": ["--model has trainable parameters of type none"],
     "--model bad_models:broken": ["--model is 'broken'", "ZeroDivisionError"],
     "--method fedavg --budgets explicit --p 0": ["--p is 0.0 for client 0"],
@@ -87,6 +92,7 @@ def test_bad_input_is_told_in_one_sentence(
         ("rounds = 'ten'", ["rounds", "'ten'", "int"]),
         ("round = 3", ["'round'", "did you mean 'rounds'"]),
         ("weights = 'even'", ["weights", "'even'", "equal"]),
+        ("weights = 3", ["weights", "3", "str"]),
         ("p = [1, 'x']", ["p", "'x'", "float"]),
         ("rounds = ", ["--config", "cannot be read"]),
     ],
@@ -136,3 +142,35 @@ def test_a_comparison_of_the_same_or_of_nothing_is_refused(
     assert said.code == 2
     assert said.err.startswith(f"ccfed compare: {options[0]} is ")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_is_refused_late_leaves_nothing(
+    ccfed: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    out = tmp_path / "run"
+    said = ccfed("run", "--model", "bad_models:with_statistics_of_the_batch", "--engine", "together", "--out", out)
+    assert said.code == 2
+    assert "--engine is 'together', which cannot train this model" in said.err
+    assert not out.exists()
+    said = ccfed("compare", "--ray", "127.0.0.1:1", "--out", out)
+    assert said.code == 2
+    assert not out.exists()
+
+
+LITTLE = """
+import resource, sys
+from ccfed.cli import main
+resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("options", ["--steps 1000000000 --engine together", "--data synthetic --samples 1000000000"])
+def test_too_little_memory_is_told_in_one_sentence(options: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", LITTLE, "run", *options.split(), "--out", "run"]
+    said = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert said.returncode == 1
+    sentence = said.stderr.strip().splitlines()[-1]
+    assert sentence.startswith("ccfed run: there is not enough memory, no room for ")
+    assert "--batch-size" in sentence

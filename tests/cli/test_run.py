@@ -139,6 +139,26 @@ def test_options_that_nothing_looks_at_are_told_and_do_no_harm(ccfed: Ccfed, tmp
     assert "not used" not in said.out
 
 
+@pytest.mark.parametrize("schedule", ["ad-hoc", "round-robin"])
+def test_an_energy_plan_is_kept_or_told_to_be_an_average(ccfed: Ccfed, tmp_path: Path, schedule: str) -> None:
+    afford = (12, 6, 5, 4, 3, 2, 1, 40)
+    plan = ("--budgets", "energy", "--trainings", *afford, "--schedule", schedule, "--rounds", 12, "--steps", 1)
+    said = ccfed("run", *plan, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    assert ("--schedule round-robin does" in said.err) == (schedule == "ad-hoc")
+    trained = np.load(tmp_path / "run" / "participation.npz")["trained"].sum(0)
+    assert (trained.tolist() == [min(12, each) for each in afford]) == (schedule == "round-robin")
+
+
+def test_a_comparison_says_that_it_takes_lists(ccfed: Ccfed, tmp_path: Path) -> None:
+    said = ccfed(
+        "compare", *SHORT, "--method", "fedavg", "--seed", 3, "--methods", "dropout", "--out", tmp_path / "run"
+    )
+    assert said.code == 0, said.err
+    assert "--method is not used: `ccfed compare` takes --methods\n" in said.err
+    assert "--seed is not used: `ccfed compare` takes --seeds\n" in said.err
+
+
 def test_a_model_in_the_current_folder_is_found(ccfed: Ccfed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nets_of_mine.py").write_text(
         "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"

@@ -151,6 +151,13 @@ def test_show_takes_a_runs_settings(tmp_path: Path, capsys) -> None:
     assert capsys.readouterr().out == f"{expected}\n"
 
 
+def test_show_makes_up_as_many_samples_as_the_run_did(tmp_path: Path, capsys) -> None:
+    config = tmp_path / "experiment.toml"
+    config.write_text(Settings(data="synthetic", samples=50, clients=5).to_toml())
+    assert cli.main(["data", "show", "--config", str(config)]) == 0
+    assert capsys.readouterr().out.startswith("synthetic, mixed split: 5 clients, 10 to 10 samples")
+
+
 @pytest.mark.slow
 def test_an_interrupted_download_ends_with_code_130_and_goes_on_later(server, cache: Path, wait_until) -> None:
     content = os.urandom(400_000)

@@ -83,6 +83,12 @@ def test_words_become_labels_with_names() -> None:
     assert made.test_y.tolist() == [0]
 
 
+def test_names_of_classes_may_be_anything() -> None:
+    made = data.from_arrays(*arrays(), classes=range(10, 15))
+    assert made.classes == ("10", "11", "12", "13", "14")
+    assert "14" in str(made.split(data.iid(), clients=2).describe())
+
+
 def test_words_in_a_column_of_objects_are_words() -> None:
     words = np.array(["dog", "cat", "dog"], dtype=object)  # as pandas keeps them
     made = data.from_arrays(np.zeros((3, 2)), words, np.zeros((3, 2)), words)
@@ -114,6 +120,8 @@ def test_a_made_up_text_task_is_split_like_any_other() -> None:
         ({"train_y": np.full(20, 0.5)}, "whole numbers"),
         ({"train_y": np.full(20, np.nan)}, "whole numbers"),
         ({"classes": ("a", "b")}, "0 to 1"),
+        ({"classes": (1, 2, 3, 4, 1)}, "classes has a name twice among its 5"),
+        ({"test_y": ["b"] * 8}, "train_y is of type int64 and test_y of type <U1: they must be alike"),
         ({"train_y": ["a"] * 20, "test_y": ["b"] * 8, "classes": ("a", "c")}, "'b'"),
         ({"train_y": np.full(20, 10**7)}, "labels go up to 10000000, but only 5 different ones occur"),
         ({"inputs": data.Inputs(mean=(np.nan,))}, "each must be a finite number"),
@@ -137,7 +145,7 @@ def test_npz_gives_back_what_was_saved(tmp_path: Path) -> None:
         path, train_x=x, train_y=y, test_x=test_x, test_y=test_y, classes=["a", "b", "c", "d"],
         scale=1 / 255, mean=[0.1, 0.2, 0.3], std=0.5,
     )  # fmt: skip
-    for made in (data.from_npz(path), data.load(str(path))):
+    for made in (data.from_npz(path), data.load(str(path)), data.load(path)):
         assert made.name == "mine"
         assert (made.train_x.numpy() == x).all()
         assert made.test_y.tolist() == test_y.tolist()

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from ccfed.models import Network, cnn, find_model, mlp, resnet18
-from ccfed.models.network import build
+from ccfed.models.network import build, check_fit
 
 
 def parameters(module: nn.Module) -> int:
@@ -87,3 +87,9 @@ def test_frozen_parameters_stay_out_of_the_vector() -> None:
 def test_names_lead_to_makers() -> None:
     assert find_model("cnn") is cnn
     assert find_model("ccfed.models.resnet:resnet18") is resnet18
+
+
+def test_whole_numbers_for_a_model_that_wants_others_are_explained() -> None:
+    network = build(nn.Linear(4, 2), (4,), 2, seed=0)
+    with pytest.raises(ValueError, match="token ids: give the samples as floats"):
+        check_fit(network, torch.zeros(2, 4, dtype=torch.int64), 2)

@@ -129,9 +129,26 @@ class Noisy(nn.Module):
         return self.scores(x + torch.randn_like(x) if self.training else x)
 
 
+class Counting(Noisy):
+    """Counts its batches in a buffer, and scales its scores by that; another buffer is filled once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("batches", torch.zeros(()))
+        self.register_buffer("ones", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores, smaller from batch to batch."""
+        self.ones = torch.ones(())
+        if self.training:
+            self.batches += 1
+        return self.scores(x.flatten(1)) * self.ones / (1 + self.batches)
+
+
 @pytest.mark.parametrize(
     ("make", "told"),
     [
+        (Counting, "(Counting) changes its buffer 'batches' whenever it is trained"),
         (lambda: Recurrent(0.5), "(Recurrent) draws random numbers that no seed repeats"),
         (Noisy, "(Noisy) draws random numbers that no seed repeats"),
         (lambda: nn.Sequential(nn.Flatten(), nn.AlphaDropout(), nn.Linear(64, 10)), "alpha_dropout"),
@@ -148,7 +165,7 @@ def test_randomness_that_no_seed_repeats_is_refused(
 
 
 def test_a_recurrent_network_without_it_is_trained(digits_of_8: Federation) -> None:
-    runs = ccfed.simulate(digits_of_8, methods.fedavg(), model=lambda: Recurrent(0.0), engine="one-by-one", **SHORT)
+    runs = ccfed.simulate(digits_of_8, methods.fedavg(), model=lambda: Recurrent(0.0), **SHORT)
     assert len(runs.all[0].records) == 6
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import ccfed
 from ccfed import Runs, budgets, methods
@@ -80,11 +81,29 @@ def test_two_methods_of_one_name_are_refused(digits_of_8: Federation) -> None:
     ("settings", "says"),
     [({"rounds": 0}, "rounds is 0"), ({"steps": 0}, "steps is 0"), ({"batch_size": -1}, "batch_size is -1"),
      ({"lr": float("nan")}, "lr is nan"), ({"participation": 0.0}, "participation is 0.0"),
-     ({"model": "mpl"}, "'mpl'")],
+     ({"model": "mpl"}, "'mpl'"), ({"rounds": 2.5}, "rounds is 2.5, but it must be a whole number"),
+     ({"steps": "3"}, "steps is 3, but it must be a whole number"), ({"seeds": []}, r"seeds \[\] are given"),
+     ({"seeds": [1, 1]}, "must list at least one, none twice")],
 )  # fmt: skip
 def test_bad_settings_are_refused(digits_of_8: Federation, settings: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         ccfed.simulate(digits_of_8, methods.fedavg(), **{"rounds": 1, **settings})
+
+
+def test_methods_that_are_none_are_refused(digits_of_8: Federation) -> None:
+    with pytest.raises(ValueError, match=r"methods has 'fedavg', but each must be a Method, such as methods.fedavg"):
+        ccfed.simulate(digits_of_8, ["fedavg"], rounds=1)  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"methods \[\] and seeds \[0\] are given"):
+        ccfed.simulate(digits_of_8, [], rounds=1)
+
+
+def test_seeds_and_numbers_may_come_as_numpy_and_iterators_give_them(digits_of_8: Federation) -> None:
+    both = [methods.fedavg(), methods.cc_fedavg([0.5] * 8)]
+    plain = ccfed.simulate(digits_of_8, both, rounds=2, steps=2, seeds=[0, 3], device="cpu")
+    cpu, seeds = torch.device("cpu"), iter(np.array([0, 3]))
+    found = ccfed.simulate(digits_of_8, iter(both), rounds=np.int64(2), steps=np.int32(2), seeds=seeds, device=cpu)
+    assert [(run.name, run.seed) for run in found.all] == [(run.name, run.seed) for run in plain.all]
+    assert all(np.array_equal(a.model, b.model) for a, b in zip(found.all, plain.all, strict=True))
 
 
 def test_budgets_must_fit_the_federation(digits_of_8: Federation) -> None:

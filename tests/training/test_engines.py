@@ -353,13 +353,55 @@ def test_networks_that_mix_samples_are_refused_in_one_sentence() -> None:
     try:
         task = task_of("mixing")
         heard: list[str] = []
-        with pytest.raises(ValueError, match=r"--engine is 'together'.*GroupNorm\), or --engine one-by-one"):
+        with pytest.raises(ValueError, match=r"--engine is 'together'.*GroupNorm\): use one-by-one"):
             make(task, "together")
         jobs = uneven(models_of(task)).take(torch.tensor([0, 4]))  # BatchNorm itself refuses batches of one
         assert choose(task, jobs, "auto", heard.append).name == "one-by-one"
         assert any("engine auto passes over" in sentence for sentence in heard)
     finally:
         del WORKS["mixing"]
+
+
+class Recurrent(nn.Module):
+    """A long short-term memory, for which vmap knows no way."""
+
+    def __init__(self, sample_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(1, 4, batch_first=True)
+        self.out = nn.Linear(4, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores [B, classes]."""
+        return self.out(self.cells(x[..., None])[0][:, -1])
+
+
+class Deciding(nn.Module):
+    """Python decides by the parameters what comes next."""
+
+    def __init__(self, sample_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.out = nn.Linear(sample_shape[0], classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores [B, classes]."""
+        return self.out(x) if float(self.out.bias.detach().sum()) > 0 else 2 * self.out(x)
+
+
+@pytest.mark.parametrize("maker", [Recurrent, Deciding])
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_network_that_cannot_be_run_side_by_side_is_trained_one_by_one(maker: Maker, device: str) -> None:
+    WORKS["not side by side"] = (maker, (7,), Inputs())
+    try:
+        task = task_of("not side by side", torch.float32, device)
+        with pytest.raises(ValueError, match=r"--engine is 'together', which cannot train this model \(.*\): use one"):
+            make(task, "together")
+        heard: list[str] = []
+        jobs = uneven(models_of(task))
+        engine = choose(task, jobs, "auto", heard.append)
+        assert heard[0].startswith("engine auto passes over 'together', which cannot train this model (")
+        torch.testing.assert_close(engine.train(jobs).moves, OneByOne(task).train(jobs).moves)
+    finally:
+        del WORKS["not side by side"]
 
 
 def test_running_statistics_are_refused_in_one_sentence() -> None:

@@ -56,6 +56,8 @@ def energy_plan(
     Give the number of `trainings` each device can afford, or its `joules` and the `joules_per_training`
     (one number, or one a device). A device that could train more often than there are rounds gets p_i = 1.
     """
+    if not rounds >= 1:
+        raise ValueError(f"--rounds is {rounds}, but it must be at least 1")
     if (trainings is None) == (joules is None):
         raise ValueError("an energy plan needs either trainings, or joules with joules_per_training, and not both")
     if trainings is not None:
@@ -66,7 +68,12 @@ def energy_plan(
         cost = torch.as_tensor(joules_per_training, dtype=torch.float64)
         if not bool((cost > 0).all()):
             raise ValueError(f"--joules-per-training is {float(cost.min())}, but training must cost more than 0 joules")
-        affordable = torch.as_tensor(joules, dtype=torch.float64) / cost
+        energy = torch.as_tensor(joules, dtype=torch.float64)
+        if cost.numel() not in (1, energy.numel()) and energy.numel() != 1:
+            raise ValueError(
+                f"--joules-per-training has {cost.numel()} values and --joules {energy.numel()}: give as many, or one"
+            )
+        affordable = energy / cost
     whole = torch.floor(affordable.flatten() + 1e-9)  # half a training is none
     if not bool((whole >= 1).all()):  # also catches NaN
         i = int((~(whole >= 1)).nonzero()[0])

@@ -74,6 +74,13 @@ class Estimator:
     state_size: int = 0
     uses_trained_from: bool = True
 
+    def __post_init__(self) -> None:
+        if self.note is not None and self.state_size < 1:
+            raise ValueError(
+                f"estimator {self.name!r} has a note and the state_size {self.state_size}, but that must be how many "
+                "numbers it notes for each client"
+            )
+
 
 def as_estimator(rule: Estimator | Callable[[View], Tensor | None]) -> Estimator:
     """Wraps a plain function `view -> moves`; an Estimator stays as it is."""

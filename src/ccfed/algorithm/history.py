@@ -23,7 +23,10 @@ def kept_on_server(keep: Keep, clients: int, on_server: Sequence[int] | None = N
         raise ValueError(f"--keep is {keep!r}, but it must be one of {', '.join(KEEPS)}")
     if keep == "mixed":
         there = torch.zeros(clients, dtype=torch.bool)
-        there[torch.arange(1, clients, 2) if on_server is None else torch.as_tensor(on_server)] = True
+        kept = torch.arange(1, clients, 2) if on_server is None else torch.as_tensor(on_server, dtype=torch.int64)
+        if bool(((kept < 0) | (kept >= clients)).any()):
+            raise ValueError(f"on_server is {tuple(kept.tolist())}, but the clients are 0 to {clients - 1}")
+        there[kept] = True
         return there
     return torch.full((clients,), keep == "server")
 

@@ -29,10 +29,6 @@ def partial_work(p: Tensor, steps: int) -> Tensor:
     return (p * steps + 1e-9).to(torch.int64).clamp(min=1)
 
 
-def _numbers(p: Budgets) -> Tensor:
-    return p if isinstance(p, Tensor) and p.dtype == torch.float64 else budgets.explicit(p)
-
-
 @dataclass(frozen=True, eq=False)
 class Method:
     """A federated method. `p` is float64 [clients], or None where nobody ever skips (p_i = 1 for all).
@@ -56,7 +52,9 @@ class Method:
         object.__setattr__(self, "schedule", as_schedule(self.schedule))
         object.__setattr__(self, "estimator", as_estimator(self.estimator))
         if self.p is not None:
-            object.__setattr__(self, "p", _numbers(self.p))
+            object.__setattr__(self, "p", budgets.explicit(self.p))
+        if self.speaks_for not in ("selected", "everyone"):
+            raise ValueError(f"speaks_for is {self.speaks_for!r}, but it must be 'selected' or 'everyone'")
 
     def but(self, **choices: object) -> "Method":
         """This method with other choices: `cc_fedavg(p).but(name="adam", server=server.adam())`."""
@@ -75,7 +73,7 @@ def _method(
     **choices: object,
 ) -> Method:
     checked = None if p is None else budgets.explicit(p)
-    return Method(name, checked, as_schedule(schedule), as_estimator(estimator)).but(**choices)
+    return Method(name, checked, as_schedule(schedule), as_estimator(estimator), **choices)  # type: ignore[arg-type]
 
 
 def fedavg() -> Method:

@@ -118,11 +118,12 @@ def play(
     notes = None
     if rule.note is not None and len(trained):
         notes = rule.note(View(t, rounds, x, trained, trained, moves, history))
+        _check_shape(f"estimator {rule.name!r} noted numbers", notes, len(trained), "trained clients", rule.state_size)
 
     # x_{t+1} = x_t + mean of Δ_i, summed in the order of the clients, whoever trained or not.
     speakers, spoken = trained, moves
     if estimates is not None:
-        _check_estimates(rule.name, estimates, len(skips), len(x))
+        _check_shape(f"estimator {rule.name!r} returned moves", estimates, len(skips), "skippers", len(x))
         speakers, spoken = _in_order(torch.cat([trained, skips]), torch.cat([moves, estimates.to(moves.dtype)]))
     if move is None and len(speakers):
         shares = None if weights is None else weights[speakers]
@@ -162,7 +163,7 @@ def _mean_in_pieces(rule: Estimator, view: View, weights: Tensor | None) -> Tens
         estimates = rule.estimate(replace(view, clients=clients))
         if estimates is None:
             return None
-        _check_estimates(rule.name, estimates, len(clients), len(x))
+        _check_shape(f"estimator {rule.name!r} returned moves", estimates, len(clients), "skippers", len(x))
         add(clients, estimates.to(x.dtype))
     return (total / whole).to(x.dtype)
 
@@ -179,14 +180,11 @@ def _check_decision(name: str, trains: object, selected: int) -> None:
         raise ValueError(f"schedule {name!r} returned {got}, but {selected} selected clients need bool ({selected},)")
 
 
-def _check_estimates(name: str, estimates: object, skippers: int, parameters: int) -> None:
-    if not isinstance(estimates, Tensor) or estimates.shape != (skippers, parameters):
-        got = (
-            f"of shape {tuple(estimates.shape)}" if isinstance(estimates, Tensor) else f"as {type(estimates).__name__}"
-        )
+def _check_shape(what: str, numbers: object, clients: int, whose: str, each: int) -> None:
+    if not isinstance(numbers, Tensor) or numbers.shape != (clients, each):
+        got = f"of shape {tuple(numbers.shape)}" if isinstance(numbers, Tensor) else f"as {type(numbers).__name__}"
         raise ValueError(
-            f"estimator {name!r} returned moves {got}, "
-            f"but {skippers} skippers with {parameters} parameters need a tensor of shape ({skippers}, {parameters})"
+            f"{what} {got}, but {clients} {whose} with {each} each need a tensor of shape ({clients}, {each})"
         )
 
 

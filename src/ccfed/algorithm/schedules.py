@@ -1,6 +1,8 @@
 """Who trains in round t: each schedule looks at a Moment and answers yes or no for every selected client."""
 
 import difflib
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,6 +10,9 @@ import torch
 from torch import Tensor
 
 from ccfed.algorithm import streams
+
+LOAD_SECONDS = 0.1
+"""The shortest time over which a processor's load means something."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Schedule:
 
 def _due(t: int, p: Tensor) -> Tensor:
     """How many trainings are due before round t: ceil(t * p), forgiving the rounding of p = 1/3."""
-    return torch.ceil(t * p - 1e-9)
+    return torch.ceil(t * p * (1 - 1e-12))
 
 
 def always() -> Schedule:
@@ -85,18 +90,25 @@ def live(decide: Callable[[int, int], bool]) -> Schedule:
 def device_can_train(battery_above: float = 0.3, cpu_below: float = 0.8) -> Callable[[int, int], bool]:
     """A reader of this device for `live`: True while it is plugged in or its battery is above `battery_above`,
     and its CPU load (0..1, since the last reading) is below `cpu_below`. A device without a battery counts as plugged
-    in.
+    in. Readings within a moment, such as those of simulated clients in one round, share one measurement of the load.
     """
     for option, value in (("battery_above", battery_above), ("cpu_below", cpu_below)):
         if not 0 <= value <= 1:
             raise ValueError(f"{option} is {value}, but it must lie in [0, 1]")
 
+    measured, load = -math.inf, 0.0
+
     def read(client: int, round: int) -> bool:
         import psutil
 
+        nonlocal measured, load
+        if time.monotonic() - measured >= LOAD_SECONDS:
+            # Over less than a moment a load is noise, so the first one is waited for.
+            load = psutil.cpu_percent(interval=LOAD_SECONDS if measured == -math.inf else None)
+            measured = time.monotonic()
         battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
         powered = battery is None or battery.power_plugged or battery.percent > 100 * battery_above
-        return bool(powered and psutil.cpu_percent(interval=None) < 100 * cpu_below)
+        return bool(powered and load < 100 * cpu_below)
 
     return read
 

@@ -93,6 +93,9 @@ def _adaptive(
     second_moment: Callable[[Tensor, Tensor], Tensor],
 ) -> Server:
     _check("--server-lr", lr, 1e-30, float("inf"), "above 0")
+    _check("beta_1", beta_1, 0, 1, "in [0, 1)")
+    _check("beta_2", beta_2, 0, 1, "in [0, 1)")
+    _check("tau", tau, 1e-30, float("inf"), "above 0")
 
     def advance(x: Tensor, move: Tensor, state: ServerState) -> tuple[Tensor, ServerState]:
         m = state["m"] if state else torch.zeros_like(move)

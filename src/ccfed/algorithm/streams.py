@@ -7,6 +7,7 @@ all of it is integer arithmetic on tensors: the same on every device, inside `to
 """
 
 import hashlib
+import operator
 from functools import cache
 
 import torch
@@ -54,7 +55,8 @@ def purpose(name: str) -> int:
 
 def stream(seed: int, name: str, *path: Tensor | int) -> Tensor:
     """The key of the stream for (`seed`, purpose `name`, `path`...): a scalar int64 tensor, or one per path entry."""
-    return fold(torch.tensor(_signed(seed), dtype=torch.int64), purpose(name), *path)
+    number = operator.index(seed)  # Python's own integer, as NumPy's would overflow
+    return fold(torch.tensor(_signed(number), dtype=torch.int64), purpose(name), *path)
 
 
 def uniform(key: Tensor, counter: Tensor | int) -> Tensor:

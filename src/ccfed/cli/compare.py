@@ -9,7 +9,7 @@ import tyro
 from ccfed.algorithm.methods import METHODS as ALL
 from ccfed.cli.failures import Failure, bad_input, disk_trouble
 from ccfed.cli.run import Output, parse, simulate_into
-from ccfed.cli.terminal import show
+from ccfed.cli.terminal import show, tell
 from ccfed.simulation.settings import Settings, known
 
 METHODS = ("fedavg", "cc-fedavg", "strategy-1", "strategy-2")
@@ -38,6 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     with bad_input():
         for method in options.methods:
             known("--methods", method, ALL)
+    for name, list_name in (("method", "--methods"), ("seed", "--seeds")):
+        if getattr(options.settings, name) != getattr(Settings, name):
+            tell(f"--{name} is not used: `ccfed compare` takes {list_name}")
     runs, base = simulate_into(
         options.settings, options.methods, options.seeds, options.output, flat=False, ray=options.ray
     )

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ccfed.cli.failures import Failure, bad_input, disk_trouble
+from ccfed.cli.failures import Failure, bad_input, disk_trouble, memory_trouble
 from ccfed.cli.options import read_options
 from ccfed.data import status
 from ccfed.data.originals import ORIGINALS, Original
@@ -176,14 +176,15 @@ def _check(options: CheckOptions, originals: Mapping[str, Original]) -> int:
 def _show(words: list[str]) -> int:
     options = _parse(ShowOptions, words, "show")
     shared = {field.name for field in fields(ShowOptions)} & {field.name for field in fields(Settings)}
-    with bad_input():
+    with bad_input(), memory_trouble():
+        configured = Settings()
         if options.config:
             configured = Settings.from_toml(options.config)
             default = ShowOptions(**{name: getattr(configured, name) for name in shared})
             options = read_options(ShowOptions, words, "ccfed data show", default)
         if options.out and options.out.suffix not in PICTURES:
             raise ValueError(f"--out is {str(options.out)!r}, but its name must end in {', '.join(PICTURES)}")
-        settings = Settings(**{name: getattr(options, name) for name in shared})
+        settings = replace(configured, **{name: getattr(options, name) for name in shared})
         holdings = federation_of(settings.check()).describe()
     print(holdings)
     if options.out:

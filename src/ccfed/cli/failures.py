@@ -1,5 +1,6 @@
 """Failures that end a command with one sentence instead of a traceback."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,3 +30,18 @@ def disk_trouble(advice: str = "") -> Iterator[None]:
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise Failure(f"{error.strerror or error}{where}{advice and '; '}{advice}", 1) from error
+
+
+@contextmanager
+def memory_trouble(advice: str = "") -> Iterator[None]:
+    """That there is too little memory, on the host or a GPU, is told in one sentence, with `advice` if there is some,
+    exit code 1."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        asked = re.search(r"(?:tried|Unable) to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
+        if asked is None and not isinstance(error, MemoryError):
+            raise
+        piece = f", no room for {asked[1]} more" if asked else ""
+        less = "smaller --clients, --samples, --steps or --batch-size, or a smaller --model, take less"
+        raise Failure(f"there is not enough memory{piece}: {less}{advice and '; '}{advice}", 1) from error

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import tyro
 
-from ccfed.cli.failures import Failure, bad_input, disk_trouble
+from ccfed.cli.failures import Failure, bad_input, disk_trouble, memory_trouble
 from ccfed.cli.options import read_options
 from ccfed.cli.terminal import show, tell
 from ccfed.files.whole import write_whole
@@ -130,7 +131,7 @@ def simulate_into(
             )
     if not output.checkpoint_every >= 0:
         raise Failure(f"--checkpoint-every is {output.checkpoint_every:g}, but it must be at least 0")
-    with bad_input():
+    with bad_input(), memory_trouble():
         settings.check()
         device = find_device("cpu" if ray else settings.device)  # a cluster's workers have devices of their own
         experiments = experiments_of(settings, methods, seeds)
@@ -138,6 +139,8 @@ def simulate_into(
             experiment.make_network()
     for sentence in settings.unused(methods):
         tell(sentence)
+    if settings.budgets == "energy" and any(each.method.schedule.name == "ad-hoc" for each in experiments):
+        tell("schedule ad-hoc keeps to an energy plan on average, not device by device: --schedule round-robin does")
     folders = {(e.name, e.seed): base if flat else run_folder_name(base, e.name, e.seed) for e in experiments}
     watchers: list[Observer] = [RunFolders(folders), ShowProgress()]
     if output.tensorboard:
@@ -150,10 +153,10 @@ def simulate_into(
     advice += ", and --resume goes on from there"
     with disk_trouble(advice if output.resume else ""):
         # First of all, so that also a run which is killed at once goes on with its own options.
-        before = note.read_bytes() if note.exists() else None
+        fresh, before = not holds_a_run(base), note.read_bytes() if note.exists() else None
         lists = "" if flat else f"methods = {json.dumps(methods)}\nseeds = {json.dumps(seeds)}\n"
         write_whole(note, (settings.to_toml() + lists).encode())
-    with disk_trouble(advice), ExitStack() as entered:
+    with disk_trouble(advice), memory_trouble(advice), ExitStack() as entered:
         try:
             if ray:
                 how = {"resume": output.resume, "tensorboard": output.tensorboard}
@@ -173,6 +176,8 @@ def simulate_into(
         except (Refused, NoCluster, CannotTrain) as trouble:
             if before is not None:
                 write_whole(note, before)  # options that were refused are not those of the run
+            if fresh:
+                rmtree(base)  # nothing was begun: the same folder can be named again
             raise Failure(str(trouble)) from trouble
         except Lost as trouble:
             raise Failure(f"{trouble}; {advice}", 1) from trouble

@@ -45,8 +45,17 @@ def from_arrays(
     if train.dtype != test.dtype:
         raise ValueError(f"train_x is {train.dtype} and test_x is {test.dtype} once read: they must be alike")
     raw_train, raw_test = _array("train_y", train_y), _array("test_y", test_y)
-    if classes is None and raw_train.dtype.kind in "US":
+    words = [raw.dtype.kind in "US" for raw in (raw_train, raw_test)]
+    if classes is None and words[0] != words[1]:
+        raise ValueError(
+            f"train_y is of type {raw_train.dtype} and test_y of type {raw_test.dtype}: they must be alike"
+        )
+    if classes is None and words[0]:
         classes = sorted({str(word) for word in np.concatenate([raw_train, raw_test])})
+    if classes is not None:
+        classes = [str(word) for word in classes]
+        if len(set(classes)) < len(classes):
+            raise ValueError(f"classes has a name twice among its {len(classes)}: give each class a name of its own")
     labels = [
         _labels(which, raw, classes, len(x))
         for which, raw, x in (("train_y", raw_train, train), ("test_y", raw_test, test))

@@ -33,7 +33,7 @@ DIGITS_SHA256 = "b943e521d0b2309c6de6997e28c22b7752dc3ee160a871a753b6d386cddf417
 
 
 def load(
-    name: str,
+    name: str | Path,
     data_dir: str | Path | None = None,
     *,
     samples: int = 10_000,
@@ -46,6 +46,7 @@ def load(
     user's `cache`; what is found nowhere is downloaded into the cache. Every file's checksum is checked before use.
     `originals` holds the data sets that have original files. "synthetic" is made up, with so many `samples`.
     """
+    name = str(name)
     if name == "digits":
         return digits()
     if name == "synthetic":

@@ -33,6 +33,10 @@ class Network:
     @classmethod
     def of(cls, module: nn.Module) -> "Network":
         """Reads the layout off `module`, whose trainable parameters must be of one floating-point type."""
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ValueError("--model is a ScriptModule, which cannot be taken apart: give the module it was made from")
+        if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
+            raise ValueError("--model has lazy layers, whose parameters have no shape yet: give their sizes")
         for name, part in module.named_modules():
             if isinstance(part, nn.modules.batchnorm._NormBase) and part.track_running_stats:
                 raise ValueError(
@@ -118,8 +122,9 @@ def check_fit(network: Network, example: Tensor, classes: int) -> None:
         with torch.no_grad():
             scores = network.module.eval()(example)
     except Exception as error:  # whatever a model may raise
-        shape = tuple(example.shape[1:])
-        raise ValueError(f"--model ({name}) does not take samples of shape {shape}: {reason(error)}") from error
+        shape, tokens = tuple(example.shape[1:]), example.dtype == torch.int64
+        hint = " (whole numbers are taken as token ids: give the samples as floats if they are none)" if tokens else ""
+        raise ValueError(f"--model ({name}) does not take samples of shape {shape}: {reason(error)}{hint}") from error
     finally:
         network.module.train(was_training)
     if not isinstance(scores, Tensor) or scores.shape != (len(example), classes):

@@ -77,13 +77,16 @@ class Experiment:
 
 
 def _check_training(module: nn.Module, examples: Tensor) -> None:
-    """Raises unless `module` also runs as it does in training, and draws no random numbers but those of dropout, which
-    come from the streams: others would differ from run to run."""
+    """Raises unless `module` also runs as it does in training, draws no random numbers but those of dropout, which come
+    from the streams (others would differ from run to run), and keeps its buffers (one client's would reach others)."""
     name = type(module).__name__
     was_training, before = module.training, torch.random.get_rng_state()
     try:
         with torch.no_grad(), StreamedDropout(torch.zeros((), dtype=torch.int64)):
             module.train()(examples)
+            buffers = {place: buffer.clone() for place, buffer in module.named_buffers()}
+            if buffers:
+                module(examples)  # once more, for a buffer that is filled once and for all does not matter
     except Exception as error:  # whatever a model may raise
         if str(error).startswith("--model"):
             raise  # one of ours, which says all
@@ -96,6 +99,12 @@ def _check_training(module: nn.Module, examples: Tensor) -> None:
             f"--model ({name}) draws random numbers that no seed repeats, as the dropout inside of nn.LSTM or of "
             "attention does: set that to 0, and use nn.Dropout"
         )
+    for place, buffer in module.named_buffers():
+        if place not in buffers or not torch.equal(buffer, buffers[place]):
+            raise ValueError(
+                f"--model ({name}) changes its buffer {place!r} whenever it is trained, which is no parameter and "
+                "would go from one client to the next: leave that out"
+            )
 
 
 def split_of(settings: Settings) -> data.Split:

@@ -24,10 +24,10 @@ def facts_of(experiments: Sequence[Experiment], network: Network) -> list[dict[s
     federations with more than 10^8 such numbers).
     """
     data = experiments[0].federation.data
-    sample = data.inputs.prepare(data.train_x[:1].cpu(), network.flat().dtype)
+    samples = data.inputs.prepare(data.train_x[[0, 0]].cpu(), network.flat().dtype)  # BatchNorm wants two
     shared = {
         "parameters": np.array(network.size),
-        "step_flops": np.array(step_flops(network.module, sample, experiments[0].batch_size)),
+        "step_flops": np.array(step_flops(network.module, samples, experiments[0].batch_size)),
         "classes": np.array(data.classes, dtype=np.str_),
     }
     federations = {id(e.federation.parts): e.federation for e in experiments}  # methods of one seed share theirs
@@ -49,10 +49,11 @@ def counts_of(federation: Federation) -> NDArray[Any]:
     return counts.astype(np.min_scalar_type(int(counts.max())))
 
 
-def step_flops(module: torch.nn.Module, sample: torch.Tensor, batch_size: int) -> int:
-    """Floating-point operations of one step of SGD: `batch_size` times those of one `sample` [1, *sample shape],
-    forwards and backwards, counting matrix products and convolutions (a multiplication with its addition is two)."""
+def step_flops(module: torch.nn.Module, samples: torch.Tensor, batch_size: int) -> int:
+    """Floating-point operations of one step of SGD: `batch_size` times those of one of the `samples` [n, *sample
+    shape], forwards and backwards, counting matrix products and convolutions (a multiplication with its addition is
+    two)."""
     model = copy.deepcopy(module).cpu().eval()
     with torch.random.fork_rng(devices=[]), FlopCounterMode(display=False) as counter:
-        model(sample).sum().backward()
-    return int(counter.get_total_flops()) * batch_size
+        model(samples).sum().backward()
+    return int(counter.get_total_flops()) * batch_size // len(samples)

@@ -19,6 +19,8 @@ from ccfed.algorithm.server import SERVERS
 BUDGETS = ("levels", "groups", "explicit", "energy")
 DEVICES = ("auto", "cpu", "cuda")
 ENGINES = ("auto", "one-by-one", "together", "streams")
+MOST = 10**9
+"""The largest count that an option takes, far beyond all that is of use."""
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 SERVES = {
@@ -137,12 +139,14 @@ class Settings:
             known("--schedule", self.schedule, SCHEDULES)
         if self.keep is not None:
             known("--keep", self.keep, KEEPS)
-        for name in ("clients", "rounds", "steps", "batch_size", "shards_per_client", "smallest"):
+        for name in ("clients", "rounds", "steps", "batch_size", "shards_per_client", "smallest", "samples"):
             value = getattr(self, name)
+            if value is None:
+                continue
             if value < 1:
                 raise ValueError(f"{option(name)} is {value}, but it must be at least 1")
-        if self.samples is not None and self.samples < 1:
-            raise ValueError(f"--samples is {self.samples}, but it must be at least 1")
+            if value > MOST:
+                raise ValueError(f"{option(name)} is {value}, but it must be at most {MOST}")
         for name in ("lr", "alpha"):
             value = getattr(self, name)
             if not 0 < value < math.inf:
@@ -279,7 +283,7 @@ def _as(kind: Any, value: Any, name: str) -> Any:
     """A value from a TOML file as the setting's type; raises ValueError if it is of another."""
     choices = get_args(kind)
     if get_origin(kind) is Literal:
-        known(f"{name} in --config", value, choices)
+        known(f"{name} in --config", _as(str, value, name), choices)
         return value
     if get_origin(kind) is tuple:
         values = value if isinstance(value, list) else [value]

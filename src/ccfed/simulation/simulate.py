@@ -1,6 +1,7 @@
 """The Python door: a federation and some methods in, their results out."""
 
 import logging
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, get_args
@@ -24,7 +25,7 @@ log = logging.getLogger("ccfed")
 
 def simulate(
     federation: Federation,
-    methods: Method | Sequence[Method],
+    methods: Method | Iterable[Method],
     *,
     model: str | Maker | nn.Module = "mlp",
     rounds: int = 100,
@@ -34,7 +35,7 @@ def simulate(
     participation: float = 1.0,
     weights: Literal["equal", "samples"] = "equal",
     seeds: Iterable[int] = (0,),
-    device: str = "auto",
+    device: str | torch.device = "auto",
     engine: str = "auto",
     precision: Precision = "float32",
     observers: Sequence[Observer] = (),
@@ -45,20 +46,24 @@ def simulate(
     samples' shape and the number of classes if it takes them), or an nn.Module, whose parameters are then x_0.
     """
     chosen = [methods] if isinstance(methods, Method) else list(methods)
+    for method in chosen:
+        if not isinstance(method, Method):
+            raise ValueError(f"methods has {method!r}, but each must be a Method, such as methods.fedavg()")
     names = [method.name for method in chosen]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"two methods are called {name!r}: rename one with method.but(name=...)")
-    for option, value in (("rounds", rounds), ("steps", steps), ("batch_size", batch_size)):
-        if value < 1:
-            raise ValueError(f"{option} is {value}, but it must be at least 1")
+    numbers = [operator.index(seed) for seed in seeds]
+    if not chosen or not numbers or len(set(numbers)) < len(numbers):
+        raise ValueError(f"methods {names} and seeds {numbers} are given, but each must list at least one, none twice")
+    rounds, steps, batch_size = _count("rounds", rounds), _count("steps", steps), _count("batch_size", batch_size)
     if not 0 < lr < float("inf"):
         raise ValueError(f"lr is {lr}, but it must be a finite number above 0")
     maker = find_model(model) if isinstance(model, str) else model
     experiments = [
         Experiment(method, federation, maker, seed, rounds, steps, batch_size, lr, participation, weights)
         for method in chosen
-        for seed in seeds
+        for seed in numbers
     ]
     return run(experiments, device=device, engine=engine, precision=precision, observers=observers)
 
@@ -66,7 +71,7 @@ def simulate(
 def run(
     experiments: Sequence[Experiment],
     *,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     engine: str = "auto",
     precision: Precision = "float32",
     observers: Sequence[Observer] = (),
@@ -104,6 +109,17 @@ def run(
     return Runs([finished[i] for i in range(len(experiments))])
 
 
+def _count(option: str, value: int) -> int:
+    """`value` as Python's own integer, which NumPy's are not; ValueError unless it is a whole number above 0."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise ValueError(f"{option} is {value}, but it must be a whole number of at least 1")
+    return count
+
+
 def groups(experiments: Sequence[Experiment]) -> list[list[int]]:
     """The indices of `experiments` that can share a batch: same data set, same model, same batch size."""
     found: dict[tuple[int, int, int], list[int]] = {}
@@ -113,8 +129,9 @@ def groups(experiments: Sequence[Experiment]) -> list[list[int]]:
     return list(found.values())
 
 
-def find_device(device: str) -> torch.device:
+def find_device(device: str | torch.device) -> torch.device:
     """The device of a name; "auto" is a GPU where there is one."""
+    device = str(device)
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.startswith("cuda") and not torch.cuda.is_available():

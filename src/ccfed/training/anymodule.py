@@ -1,5 +1,7 @@
 """The general stepper: any nn.Module, by `torch.func.vmap` over its parameters."""
 
+import copy
+
 import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
@@ -18,7 +20,8 @@ class AnyModule:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.module = task.network.module.to(task.device, task.dtype)
+        # A copy, as `functional_call` may leave its parameters in a module: it does where a part is used twice.
+        self.module = copy.deepcopy(task.network.module).to(task.device, task.dtype)
         self.gradients = vmap(grad_and_value(self._loss), randomness="error")
         self.scores = vmap(self._scores, in_dims=(0, None))
         self.values = values_per_sample(task)

@@ -13,7 +13,7 @@ from ccfed.training.engine import Jobs, Precision, Task
 from ccfed.training.multiplying import multiplying
 from ccfed.training.recording import Recorded
 from ccfed.training.stepping import at_work, evaluate_in_pieces, inputs_of
-from ccfed.training.trying import agrees
+from ccfed.training.trying import agrees, why_not_beside
 
 # A graph for fewer jobs is recorded for at least so many steps; fewer go along in a larger one.
 WORTH_RECORDING = 20
@@ -143,8 +143,11 @@ class CapturedModule(AnyModule):
 
 
 def captured(task: Task, precision: Precision) -> CapturedModule:
-    """The recorded stepper, if its kernels for convolutions prove right for this network; else NotImplementedError."""
+    """The recorded stepper, if vmap can run this network and its kernels for convolutions prove right for it; else
+    NotImplementedError."""
     stepper = CapturedModule(task, precision)
+    if trouble := why_not_beside(task, stepper):
+        raise NotImplementedError(trouble)
     if stepper.stacked and not agrees(task, stepper, precision):
         raise NotImplementedError("its convolutions cannot be stacked on this GPU: use --engine streams")
     return stepper

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import torch
 
-from ccfed.training.engine import Engine, Jobs, Precision, Task
+from ccfed.models.network import reason
+from ccfed.training.engine import Engine, JobFailed, Jobs, Precision, Task
 from ccfed.training.fusedsteps import FusedSteps
 from ccfed.training.lanes import Lanes
 from ccfed.training.one_by_one import OneByOne
@@ -35,10 +36,10 @@ def make(task: Task, name: str, precision: Precision = "float32") -> Engine:
         raise CannotTrain("--engine is 'streams', which needs a GPU: on a processor use together, one-by-one or auto")
     try:
         return Together(task, precision, Lanes(task, precision) if name == "streams" else None)
-    except NotImplementedError as reason:
+    except NotImplementedError as trouble:
         raise CannotTrain(
-            f"--engine is {name!r}, which cannot train this model ({reason}), or --engine one-by-one"
-        ) from reason
+            f"--engine is {name!r}, which cannot train this model ({trouble}): use one-by-one or auto"
+        ) from trouble
 
 
 def choose(task: Task, jobs: Jobs, wanted: str, say: Callable[[str], None], precision: Precision = "float32") -> Engine:
@@ -58,14 +59,20 @@ def choose(task: Task, jobs: Jobs, wanted: str, say: Callable[[str], None], prec
     for name in names:
         try:
             engine = make(task, name, precision)
-        except CannotTrain as reason:
-            say(str(reason).replace("--engine is", "engine auto passes over"))
+        except CannotTrain as trouble:
+            say(f"engine auto passes over {name!r}, which cannot train this model ({trouble.__cause__})")
             continue
         if len(trial) == 0 or (isinstance(engine, Together) and isinstance(engine.stepper, FusedSteps)):
             # Nothing to measure, or nothing that could be faster.
             say(f"engine {described(engine)}")
             return engine
-        engine.train(trial)  # warms up
+        try:
+            engine.train(trial)  # warms up
+        except (JobFailed, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # whatever a module, a compiler or a driver may raise: there are other engines
+            say(f"engine auto passes over {name!r}, which cannot train this model ({reason(error)})")
+            continue
         engines[name], speeds[name] = engine, _speed(engine, trial, task)
     best = max(speeds, key=lambda name: speeds[name])
     measured = ", ".join(f"{name} {speed:,.0f}" for name, speed in speeds.items())

@@ -81,14 +81,14 @@ def values_per_sample(task: Task) -> Values:
     counts = [task.train_x[0].numel()]
 
     def count(module: nn.Module, inputs: object, output: object) -> None:
-        counts.append(output.numel() if isinstance(output, Tensor) else 0)
+        counts.append(output.numel() // 2 if isinstance(output, Tensor) else 0)
 
     module = task.network.module
     hooks = [part.register_forward_hook(count) for part in module.modules() if not any(True for _ in part.children())]
     was_training = module.training
     try:
         with torch.no_grad():
-            module.eval()(task.inputs.prepare(task.train_x[:1], task.dtype))
+            module.eval()(task.inputs.prepare(task.train_x[[0, 0]], task.dtype))  # BatchNorm wants two
     finally:
         module.train(was_training)
         for hook in hooks:

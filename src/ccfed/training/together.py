@@ -19,6 +19,7 @@ from ccfed.training.layers import Layer, chain_of
 from ccfed.training.mixing import mixes_samples
 from ccfed.training.multiplying import multiplying
 from ccfed.training.stepping import Stepper, values_per_sample
+from ccfed.training.trying import why_not_beside
 
 # On a processor, so many jobs side by side for each core if their batches stay in its cache: enough to hide what calls
 # cost.
@@ -152,14 +153,17 @@ def make_stepper(task: Task, precision: Precision = "float32") -> Stepper:
     """The fastest stepper that can run the task's network side by side.
 
     On a processor: by hand for chains of common layers, else by vmap. On a GPU: fused kernels for the networks that
-    have them, else vmap recorded as CUDA graphs.
+    have them, else vmap recorded as CUDA graphs. NotImplementedError if vmap cannot run it.
     """
     if task.device.type == "cuda":
         return fused_steps(task, precision) or captured(task, precision)
     layers = chain_of(task.network.module)
     if layers is not None and task.device.type == "cpu" and _fits(task, layers):
         return Chain(task, layers)
-    return AnyModule(task)
+    general = AnyModule(task)
+    if trouble := why_not_beside(task, general):
+        raise NotImplementedError(trouble)
+    return general
 
 
 def _fits(task: Task, layers: list[Layer]) -> bool:

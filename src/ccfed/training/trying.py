@@ -1,6 +1,7 @@
-"""Kernels are tried before they are trusted: on two small jobs, beside the reference engine."""
+"""What may fail is tried before it is trusted: kernels beside the reference engine, modules for two clients at once."""
 
 import copy
+import warnings
 from dataclasses import replace
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from ccfed.algorithm import streams
+from ccfed.models.network import reason
 from ccfed.training import batches
 from ccfed.training.anymodule import AnyModule
 from ccfed.training.engine import Jobs, Precision, Task
@@ -61,6 +63,28 @@ def scores_agree(task: Task, stepper: AnyModule) -> bool:
             return True
         except Exception:
             return False
+
+
+def why_not_beside(task: Task, stepper: AnyModule) -> str:
+    """What goes wrong where `stepper` trains and tests two models side by side, in a few words; empty if nothing does:
+    vmap knows no way for some operations, such as LSTM's, nor for what Python decides by the numbers it sees."""
+    views = task.network.views(torch.stack([_somewhere(task), 1.1 * _somewhere(task)]))
+    x = task.inputs.prepare(task.train_x[: task.batch_size], task.dtype)
+    y = task.train_y[: task.batch_size]
+    batch = x.expand(2, *x.shape), y.expand(2, -1), torch.ones(2, len(y), dtype=task.dtype, device=task.device)
+    keys = torch.zeros(2, dtype=torch.int64, device=task.device)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of ways that are slow: what is fast is measured anyway
+            stepper.module.train()
+            stepper.gradients(views, *batch, keys)
+            stepper.module.eval()
+            with torch.no_grad():
+                stepper.scores(views, x)
+    except torch.OutOfMemoryError:
+        return ""
+    except Exception as error:  # whatever a module or vmap may raise
+        return reason(error).partition(". ")[0]
+    return ""
 
 
 def _somewhere(task: Task) -> Tensor:
