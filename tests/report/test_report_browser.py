@@ -75,6 +75,25 @@ def test_a_phone_needs_no_sideways_scrolling(page: Path, browser: Browser) -> No
     assert pixels(browser.picture()).std() > 15
 
 
+def test_axes_have_values_on_a_phone_too(page: Path, browser: Browser) -> None:
+    browser.look(390, 844, mobile=True)
+    browser.open(page)
+    for name in ("accuracy", "loss", "accuracy-for-cost"):
+        values = f"document.querySelectorAll('#figure-{name} .plot .axis[text-anchor=WHERE]:not(.name)').length"
+        assert browser.run(values.replace("WHERE", "end")) >= 3, name
+        assert browser.run(values.replace("WHERE", "middle")) >= 3, name
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_numbers_can_be_read_on_every_shade(page: Path, browser: Browser, dark: bool) -> None:
+    browser.look(1280, 900, dark=dark)
+    browser.open(page)
+    shades = browser.run("Array.from({ length: 101 }, (_, k) => contrast(colour(k / 100), partsOf(textOn(k / 100))))")
+    assert min(shades) > 3.8
+    fills = browser.run("[...document.querySelectorAll('.axis.count')].map((each) => getComputedStyle(each).fill)")
+    assert len(set(fills)) == 2, "few samples in one colour, many in the other"
+
+
 def test_long_labels_need_no_sideways_scrolling(compared: Path, page: Path, browser: Browser) -> None:
     for seed in (0, 1):
         path = compared / f"cc-fedavg-seed-{seed}" / "experiment.toml"

@@ -67,7 +67,8 @@ function drawCurves(plot, say, series, { caption, xName, xFormat, yName, yFormat
   const label = `${caption}. In the end: ${spoken.join("; ") || "nothing shown"}. Arrow keys read values.`;
   const told = series.flatMap(({ points, seeds }) => [...points.map((p) => p.mean), ...seeds.flat()]);
   const usable = told.filter((value) => value !== null && (!log || value > 0));
-  if (!usable.length) return missing(plot, series.length ? "Nothing was measured yet." : "No line is shown.");
+  const nobody = data.lines.every((line) => !line.rounds.length);
+  if (!usable.length) return missing(plot, series.length ? "Nothing was measured yet." : nobody ? "No round has been played yet." : "No line is shown.");
   const drawn = picture(plot, width, height, label);
 
   const bend = log ? (value) => Math.log10(Math.max(value, 1e-12)) : (value) => value;
