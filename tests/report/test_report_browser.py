@@ -258,3 +258,13 @@ def test_a_run_that_measured_nothing_says_so(compared: Path, page: Path, browser
     )
     assert browser.run("document.querySelector('#assumption').textContent").startswith("FLOPs and energy are unknown")
     browser.run("for (const each of document.querySelectorAll('.saves button')) each.click()")
+
+
+def test_few_rounds_have_a_mark_each(compared: Path, page: Path, browser: Browser) -> None:
+    run = compared / "cc-fedavg-seed-0"
+    (run / "rounds.csv").write_text("".join((run / "rounds.csv").read_text().splitlines(keepends=True)[:4]))
+    write_report([run], page)
+    browser.look(1280, 900)
+    browser.open(page)
+    marks = "[...document.querySelectorAll('#figure-accuracy .plot .axis[text-anchor=middle]:not(.name)')]"
+    assert browser.run(f"{marks}.map((each) => each.textContent)") == ["1", "2", "3"]

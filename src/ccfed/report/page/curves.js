@@ -94,7 +94,7 @@ function drawCurves(plot, say, series, { caption, xName, xFormat, yName, yFormat
   drawn.append(
     ...yTicks.map(rule),
     ...yTicks.map((value) => text(46, up(value) + 4, named(value), "end", { class: "axis" })),
-    ...ticks(across.back(52), right, width / 80).map((value) => text(across(value), height - 22, xFormat(value), "middle", { class: "axis" })),
+    ...ticks(across.back(52), right, width / 80, xs.every(Number.isInteger) ? 1 : 0).map((value) => text(across(value), height - 22, xFormat(value), "middle", { class: "axis" })),
     text((52 + width - 14) / 2, height - 5, xName, "middle", { class: "axis name" }),
     text(0, 0, yName, "middle", { class: "axis name", transform: `translate(11 ${(height - 26) / 2}) rotate(-90)` }),
   );
