@@ -4,7 +4,7 @@ import datetime
 import json
 import tomllib
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -173,6 +173,10 @@ def simulate_into(
         except (Refused, NoCluster, CannotTrain) as trouble:
             if before is not None:
                 write_whole(note, before)  # options that were refused are not those of the run
+            elif isinstance(trouble, NoCluster):  # nothing was begun, so that the folder may be named again
+                note.unlink()
+                with suppress(OSError):
+                    base.rmdir()
             raise Failure(str(trouble)) from trouble
         except Lost as trouble:
             raise Failure(f"{trouble}; {advice}", 1) from trouble
