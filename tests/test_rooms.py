@@ -4,6 +4,8 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,3 +121,13 @@ def test_the_package_is_typed_and_knows_its_version() -> None:
 
     assert (ROOT / "py.typed").exists()
     assert ccfed.__version__ == version("ccfed")
+
+
+def test_the_command_line_answers_before_torch_is_loaded() -> None:
+    asked = "import sys, ccfed.cli; code = ccfed.cli.main(['--help']); sys.exit(code or 'torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", asked], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'ccfed' has no attribute 'simulat'"):
+        ccfed.simulat  # noqa: B018

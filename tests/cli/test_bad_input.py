@@ -121,6 +121,13 @@ def test_a_folder_with_another_run_is_left_alone(ccfed: Callable[..., object], t
     assert "notes.txt', which is a file: name a folder" in said.err
 
 
+def test_a_cluster_that_does_not_answer_leaves_no_folder(ccfed: Callable[..., object], tmp_path: Path) -> None:
+    said = ccfed("compare", "--rounds", 1, "--out", tmp_path / "new", "--ray", "127.0.0.1:9")
+    assert said.code == 2
+    assert "--ray" in said.err
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [(["rnu"], "did you mean 'run'"), (["run", "--rouns", "3"], "--rouns"), (["run", "--seed", "x"], "x")],

@@ -75,6 +75,25 @@ def test_a_phone_needs_no_sideways_scrolling(page: Path, browser: Browser) -> No
     assert pixels(browser.picture()).std() > 15
 
 
+def test_axes_have_values_on_a_phone_too(page: Path, browser: Browser) -> None:
+    browser.look(390, 844, mobile=True)
+    browser.open(page)
+    for name in ("accuracy", "loss", "accuracy-for-cost"):
+        values = f"document.querySelectorAll('#figure-{name} .plot .axis[text-anchor=WHERE]:not(.name)').length"
+        assert browser.run(values.replace("WHERE", "end")) >= 3, name
+        assert browser.run(values.replace("WHERE", "middle")) >= 3, name
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_numbers_can_be_read_on_every_shade(page: Path, browser: Browser, dark: bool) -> None:
+    browser.look(1280, 900, dark=dark)
+    browser.open(page)
+    shades = browser.run("Array.from({ length: 101 }, (_, k) => contrast(colour(k / 100), partsOf(textOn(k / 100))))")
+    assert min(shades) > 3.8
+    fills = browser.run("[...document.querySelectorAll('.axis.count')].map((each) => getComputedStyle(each).fill)")
+    assert len(set(fills)) == 2, "few samples in one colour, many in the other"
+
+
 def test_long_labels_need_no_sideways_scrolling(compared: Path, page: Path, browser: Browser) -> None:
     for seed in (0, 1):
         path = compared / f"cc-fedavg-seed-{seed}" / "experiment.toml"
@@ -239,3 +258,13 @@ def test_a_run_that_measured_nothing_says_so(compared: Path, page: Path, browser
     )
     assert browser.run("document.querySelector('#assumption').textContent").startswith("FLOPs and energy are unknown")
     browser.run("for (const each of document.querySelectorAll('.saves button')) each.click()")
+
+
+def test_few_rounds_have_a_mark_each(compared: Path, page: Path, browser: Browser) -> None:
+    run = compared / "cc-fedavg-seed-0"
+    (run / "rounds.csv").write_text("".join((run / "rounds.csv").read_text().splitlines(keepends=True)[:4]))
+    write_report([run], page)
+    browser.look(1280, 900)
+    browser.open(page)
+    marks = "[...document.querySelectorAll('#figure-accuracy .plot .axis[text-anchor=middle]:not(.name)')]"
+    assert browser.run(f"{marks}.map((each) => each.textContent)") == ["1", "2", "3"]

@@ -100,6 +100,7 @@ class Holdings:
         )
         axes.set_title(self.title, loc="left", fontsize=10)
         axes.set_xlabel("client")
+        axes.set_ylabel("class")
         axes.set_yticks(range(classes), self.classes, fontsize=8 if classes <= 30 else 5)
         if clients <= ROWS:
             axes.set_xticks(range(clients))

@@ -9,6 +9,8 @@ from ccfed.report.tables import JOULES_PER_FLOP, in_percent, in_units, whole_per
 from ccfed.simulation.results import in_bytes
 
 CARDS = 8
+WIDEST = 420
+"""Pixels that a card may take in a row of few."""
 
 
 def _shared(lines: Sequence[Line], name: str) -> Any:
@@ -64,7 +66,8 @@ def headline(lines: Sequence[Line]) -> Html:
         )
     full = max((line for line in ready if line.method == "fedavg" and line is not best), key=_accuracy, default=None)
     so_far = "" if best.finished else " so far"
-    words = [tag("strong", best.label), f" reaches{so_far} ", tag("strong", in_percent(best.accuracies()))]
+    reached = tag("strong", _together(in_percent(best.accuracies())))
+    words = [tag("strong", best.label), f" reaches{so_far} ", reached]
     saved = best.mean("compute_saved")
     if best in thrifty and saved is not None:
         words += [" with ", tag("strong", f"{whole_percent(saved)} of the training saved")]
@@ -75,7 +78,8 @@ def headline(lines: Sequence[Line]) -> Html:
     others = [line for line in thrifty if line is not best]
     if others:
         second = max(others, key=_accuracy)
-        words += [f". Next among those that save compute: {second.label} with {in_percent(second.accuracies())}"]
+        reached = _together(in_percent(second.accuracies()))
+        words += [f". Next among those that save compute: {second.label} with ", reached]
     return join(*words, ".")
 
 
@@ -87,11 +91,13 @@ def _accuracy(line: Line) -> float:
 def cards(lines: Sequence[Line]) -> Html:
     """One card a line: its accuracy, and the share of full training's compute that it spent as a bar. A line alone has
     cards for its costs, too."""
-    if len(lines) == 1:
-        return tag("div", _card(lines[0], "0"), *_cost_cards(lines[0]), class_="cards")
-    if len(lines) > CARDS:
+    found = [_card(line, str(i)) for i, line in enumerate(lines) if line.counted]
+    if not found or len(lines) > CARDS:
         return Html("")
-    return tag("div", *(_card(line, str(i)) for i, line in enumerate(lines)), class_="cards")
+    if len(lines) == 1:
+        found += _cost_cards(lines[0])
+    # Few cards stand side by side, none wider than it takes.
+    return tag("div", *found, class_="cards", style=f"max-width:{len(found) * WIDEST}px")
 
 
 def _card(line: Line, number: str) -> Html:
@@ -104,7 +110,7 @@ def _card(line: Line, number: str) -> Html:
         tag("h3", tag("span", class_="swatch", data_line=number), line.label),
         tag("p", value, tag("small", " %") if last else "", class_="big"),
         tag("p", small if line.finished else f"{small}, so far: {_many(line.rounds, 'round')}", class_="quiet"),
-        tag("p", f"best round {in_percent(line.accuracies('best'))}", class_="quiet"),
+        tag("p", "best round ", _together(in_percent(line.accuracies("best"))), class_="quiet"),
     ]
     if saved is not None:
         share = max(0.0, min(1.0, 1 - saved))
@@ -128,6 +134,11 @@ def _cost_cards(line: Line) -> list[Html]:
     if up is not None and down is not None:
         found.append(_fact("Traffic", in_bytes(up + down), f"{in_bytes(up)} up, {in_bytes(down)} down"))
     return found
+
+
+def _together(text: str) -> Html:
+    """`text` as what stands in one line."""
+    return tag("span", text, class_="together")
 
 
 def _fact(name: str, value: str, words: str) -> Html:

@@ -74,6 +74,7 @@ def _footer() -> Html:
 
 
 def _sections(lines: Sequence[Line]) -> list[Html]:
+    several = any(len(line.runs) > 1 for line in lines)
     return [
         _notes(lines),
         tag("section", tag("p", headline(lines), class_="headline"), cards(lines), aria_label="Results"),
@@ -83,7 +84,7 @@ def _sections(lines: Sequence[Line]) -> list[Html]:
         tag(
             "section",
             tag("h2", "Costs"),
-            tag("p", "Means over the seeds of each line.", class_="quiet"),
+            tag("p", "Means over the seeds of each line." if several else "What it took in all.", class_="quiet"),
             cost_table(lines),
             tag("div", id="assumption"),
             id="costs",
@@ -110,9 +111,9 @@ def _notes(lines: Sequence[Line]) -> Html:
         for run in line.runs:
             where = f"{line.label}, seed {run.seed}" if run.seed is not None else line.label
             if not run.finished:
-                state = "broke off" if run.summary else "is on its way or broke off,"
-                left_out = "" if run in line.counted else ": it is left out of means and curves"
-                notes.append(f"{where}, {state} after {_rounds(run.played, run.planned)}{left_out}.")
+                state = "broke off" if run.summary else "on its way, or broken off,"
+                left_out = "" if run in line.counted else ": left out of means and curves"
+                notes.append(f"{where}: {state} after {_rounds(run.played, run.planned)}{left_out}.")
             notes += [f"{where}: {trouble}." for trouble in run.troubles]
     if not notes:
         return Html("")
@@ -122,4 +123,4 @@ def _notes(lines: Sequence[Line]) -> Html:
 
 
 def _rounds(played: int, planned: int | None) -> str:
-    return f"{played} of {planned} rounds" if planned is not None else f"{played} rounds"
+    return f"{played:,} of {planned:,} rounds" if planned is not None else f"{played:,} rounds"

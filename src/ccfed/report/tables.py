@@ -140,7 +140,7 @@ def _run(line: Line, run: FolderRun) -> Html:
         "tr",
         tag("th", line.label, scope="row"),
         tag("td", "–" if run.seed is None else str(run.seed)),
-        tag("td", f"{run.played}" + (f" of {run.planned}" if run.planned not in (None, run.played) else "")),
+        tag("td", f"{run.played:,}" + (f" of {run.planned:,}" if run.planned not in (None, run.played) else "")),
         tag("td", accuracy),
         tag("td", f"{run.total('seconds'):,.1f} s"),
         tag("td", state_of(run), class_="words"),

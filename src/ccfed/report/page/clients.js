@@ -109,10 +109,24 @@ function participationFigure() {
   }, table);
 }
 
+const partsOf = (name) => styled(name).match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));
+
 function colour(shade) {
-  const [pale, full] = [styled("--pale"), styled("--full")].map((value) => value.match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16)));
+  const [pale, full] = [partsOf("--pale"), partsOf("--full")];
   return pale.map((from, k) => Math.round(from + (full[k] - from) * shade));
 }
+
+// The ratio of two colours' luminance, by which one is read on the other (WCAG).
+function contrast(...colours) {
+  const linear = (part) => (part <= 10 ? part / 3294 : ((part / 255 + 0.055) / 1.055) ** 2.4);
+  const [dark, light] = colours.map(([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)).sort((a, b) => a - b);
+  return (light + 0.05) / (dark + 0.05);
+}
+
+const textOn = (shade) => {
+  const [ink, onFull] = ["--ink", "--on-full"].map((name) => contrast(colour(shade), partsOf(name)));
+  return onFull > ink ? "--on-full" : "--ink";
+};
 
 // Rows are clients. `shade` is null (nothing) or 0..1; a picture of one pixel a cell is stretched over the axes.
 function drawMap(plot, say, { label, rows, columns, step, shade, number, describe, xName, xLabel, xMarked, legend }) {
@@ -145,7 +159,7 @@ function drawMap(plot, say, { label, rows, columns, step, shade, number, describ
   if (wide >= 24 && tall >= 12) {
     for (let r = 0; r < rows; r++) {
       for (let c = 0; c < columns; c++) {
-        const strong = (shade(r, c) ?? 0) > 0.5 ? " on-full" : "";
+        const strong = textOn(shade(r, c) ?? 0) === "--on-full" ? " on-full" : "";
         drawn.append(text(across(c + 0.5), down(r + 0.5) + 4, number(r, c), "middle", { class: `axis count${strong}` }));
       }
     }

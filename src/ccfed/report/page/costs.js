@@ -100,7 +100,8 @@ function costDownload() {
 function energyAssumption() {
   const here = document.getElementById("assumption");
   if (data.lines.every((line) => line.step_flops === null)) {
-    return missing(here, "FLOPs and energy are unknown: the folders do not tell what a step costs.");
+    const begun = data.lines.some((line) => line.rounds.length);
+    return missing(here, begun ? "FLOPs and energy are unknown: the folders do not tell what a step costs." : "No round has been played yet.");
   }
   const field = { type: "number", min: 0, step: "any", value: trimmed(page.joules * 1e12, 6), inputmode: "decimal" };
   const input = html("input", { ...field, oninput: (event) => {

@@ -67,7 +67,8 @@ function drawCurves(plot, say, series, { caption, xName, xFormat, yName, yFormat
   const label = `${caption}. In the end: ${spoken.join("; ") || "nothing shown"}. Arrow keys read values.`;
   const told = series.flatMap(({ points, seeds }) => [...points.map((p) => p.mean), ...seeds.flat()]);
   const usable = told.filter((value) => value !== null && (!log || value > 0));
-  if (!usable.length) return missing(plot, series.length ? "Nothing was measured yet." : "No line is shown.");
+  const nobody = data.lines.every((line) => !line.rounds.length);
+  if (!usable.length) return missing(plot, series.length ? "Nothing was measured yet." : nobody ? "No round has been played yet." : "No line is shown.");
   const drawn = picture(plot, width, height, label);
 
   const bend = log ? (value) => Math.log10(Math.max(value, 1e-12)) : (value) => value;
@@ -93,7 +94,7 @@ function drawCurves(plot, say, series, { caption, xName, xFormat, yName, yFormat
   drawn.append(
     ...yTicks.map(rule),
     ...yTicks.map((value) => text(46, up(value) + 4, named(value), "end", { class: "axis" })),
-    ...ticks(across.back(52), right, width / 80).map((value) => text(across(value), height - 22, xFormat(value), "middle", { class: "axis" })),
+    ...ticks(across.back(52), right, width / 80, xs.every(Number.isInteger) ? 1 : 0).map((value) => text(across(value), height - 22, xFormat(value), "middle", { class: "axis" })),
     text((52 + width - 14) / 2, height - 5, xName, "middle", { class: "axis name" }),
     text(0, 0, yName, "middle", { class: "axis name", transform: `translate(11 ${(height - 26) / 2}) rotate(-90)` }),
   );

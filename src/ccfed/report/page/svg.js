@@ -56,10 +56,12 @@ function scale([from, to], [first, last]) {
   return there;
 }
 
-function ticks(from, to, about) {
+// About so many round numbers from one number to another, none nearer to the next than `least`.
+function ticks(from, to, about, least = 0) {
   const rough = (to - from) / Math.max(about, 1) || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
+  const off = (s) => Math.abs(Math.log(s / rough));
+  const step = Math.max([1, 2, 5, 10].map((m) => m * power).reduce((best, s) => (off(s) < off(best) ? s : best)), least);
   const found = [];
   for (let k = Math.ceil(from / step - 1e-9); k * step <= to + step * 1e-9; k++) found.push(k * step || 0);
   return found;
