@@ -1,6 +1,7 @@
 """Curves over rounds: colour-blind safe, and told apart in grey by their dashes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -12,6 +13,16 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, without its yellow, which is lost on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+# The same method looks the same in every picture, wherever it stands among the others.
+PLACES = {
+    "cc-fedavg": 0,
+    "strategy-1": 1,
+    "strategy-2": 2,
+    "cc-fedavg-c": 3,
+    "mifa": 4,
+    "fedopt": 5,
+    "fedavg": 6,
+}
 LABELS = {
     "accuracy": "test accuracy (%)",
     "loss": "test loss",
@@ -35,6 +46,14 @@ class Curve(Protocol):
         """A RoundRecord's field for every seed and round: [seeds, rounds]."""
 
 
+def places(names: Sequence[str]) -> list[int]:
+    """Which colour and dash each of `names` gets: a known method its own, others those that are left."""
+    known = [PLACES.get(name) for name in names]
+    left = [i for i in range(len(COLOURS)) if i not in known] or list(range(len(COLOURS)))
+    others = cycle(left)
+    return [next(others) if place is None else place for place in known]
+
+
 def curves(runs: Iterable[Curve], column: str = "accuracy") -> "Figure":
     """One curve a method, the mean over its seeds, with a band of one standard deviation where there are several."""
     from matplotlib.figure import Figure  # half a second, which only those who draw shall wait
@@ -42,11 +61,12 @@ def curves(runs: Iterable[Curve], column: str = "accuracy") -> "Figure":
     figure = Figure(figsize=(6.4, 4.0), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     several = False
-    for i, seeds in enumerate(runs):
+    drawn = list(runs)
+    for seeds, place in zip(drawn, places([each.name for each in drawn]), strict=True):
         values = seeds.column(column)
         rounds = np.arange(1, values.shape[1] + 1)
         mean = values.mean(0)
-        colour, dash = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
+        colour, dash = COLOURS[place], DASHES[place]
         axes.plot(rounds, mean, color=colour, linestyle=dash, linewidth=1.6, label=seeds.name)
         if len(values) > 1:
             several = True
