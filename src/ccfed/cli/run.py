@@ -176,7 +176,7 @@ def simulate_into(
         except (Refused, NoCluster, CannotTrain) as trouble:
             if before is not None:
                 write_whole(note, before)  # options that were refused are not those of the run
-            if fresh and not isinstance(trouble, Refused):  # which may mean that another process has begun there
+            if fresh and not isinstance(trouble, Refused):  # as what is refused may be another process's folder
                 rmtree(base)  # nothing was begun: the same folder can be named again
             raise Failure(str(trouble)) from trouble
         except Lost as trouble:
