@@ -30,6 +30,7 @@ BAD = {
     "--schedule adhoc": ["--schedule is 'adhoc'", "did you mean 'ad-hoc'"],
     "--keep cloud": ["--keep is 'cloud'", "client, server, mixed"],
     "--device gpu": ["--device is 'gpu'", "auto, cpu, cuda"],
+    "--device cuda:9": ["--device is 'cuda:9'", "GPU"],
     "--engine fast": ["--engine is 'fast'", "one-by-one"],
     "--participation 0": ["--participation is 0.0", "(0, 1]"],
     "--participation 1.01": ["--participation is 1.01", "(0, 1]"],

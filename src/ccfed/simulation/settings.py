@@ -116,7 +116,7 @@ class Settings:
     seed: int = 0
     """Seed of every random draw."""
     device: str = "auto"
-    """auto (a GPU where there is one), cpu or cuda."""
+    """auto (a GPU where there is one), cpu, cuda or cuda:N, the N-th GPU."""
     engine: str = "auto"
     """How clients are trained: one-by-one (the reference), together (all at once), streams (large models on a GPU), or
     auto (measures and says)."""
@@ -132,7 +132,7 @@ class Settings:
         """Raises ValueError with one sentence about the first option that cannot be; returns itself."""
         known("--method", self.method, METHODS)
         known("--budgets", self.budgets, BUDGETS)
-        known("--device", self.device, DEVICES)
+        known("--device", self.device.partition(":")[0], DEVICES)
         known("--engine", self.engine, ENGINES)
         known("--server-optimizer", self.server_optimizer, SERVERS)
         if self.schedule is not None:

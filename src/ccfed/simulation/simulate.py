@@ -3,6 +3,7 @@
 import logging
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -101,11 +102,13 @@ def run(
         return choose(task, jobs, engine, say, precision)
 
     finished: dict[int, Run] = {}
-    for group in groups(experiments):
-        members = [experiments[i] for i in group]
-        simulation = Simulation(members, make_engine, place, observers, space, store_dtype, on_divergence)
-        simulation.run()
-        finished |= {i: Run.of(running) for i, running in zip(group, simulation.running, strict=True)}
+    # Kernels run on the current GPU, wherever their tensors are.
+    with torch.cuda.device(place) if place.type == "cuda" else nullcontext():
+        for group in groups(experiments):
+            members = [experiments[i] for i in group]
+            simulation = Simulation(members, make_engine, place, observers, space, store_dtype, on_divergence)
+            simulation.run()
+            finished |= {i: Run.of(running) for i, running in zip(group, simulation.running, strict=True)}
     return Runs([finished[i] for i in range(len(experiments))])
 
 
@@ -137,9 +140,12 @@ def find_device(device: str | torch.device) -> torch.device:
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"--device is {device!r}, but this machine has no GPU that PyTorch can use: use cpu or auto")
     try:
-        return torch.device(device)
+        place = torch.device(device)
     except RuntimeError as error:
         raise ValueError(f"--device is {device!r}, but it must be auto, cpu, cuda or cuda:N") from error
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"--device is {device!r}, but the last GPU here is cuda:{torch.cuda.device_count() - 1}")
+    return place
 
 
 def run_folder_name(base: Path, name: str, seed: int) -> Path:
