@@ -29,7 +29,8 @@ class Machine:
         """The processor's name."""
         if self.place.type == "cuda":
             return torch.cuda.get_device_name(self.place)
-        return f"CPU, {torch.get_num_threads()} threads"
+        threads = torch.get_num_threads()
+        return f"CPU, {threads} thread{'s' * (threads > 1)}"
 
     def free_bytes(self) -> float:
         """The memory that is free on the device (on a processor without psutil, what the system says is free)."""
