@@ -139,15 +139,17 @@ def test_options_that_nothing_looks_at_are_told_and_do_no_harm(ccfed: Ccfed, tmp
     assert "not used" not in said.out
 
 
-@pytest.mark.parametrize("schedule", ["ad-hoc", "round-robin"])
+@pytest.mark.parametrize("schedule", ["", "ad-hoc", "round-robin"])
 def test_an_energy_plan_is_kept_or_told_to_be_an_average(ccfed: Ccfed, tmp_path: Path, schedule: str) -> None:
     afford = (12, 6, 5, 4, 3, 2, 1, 40)
-    plan = ("--budgets", "energy", "--trainings", *afford, "--schedule", schedule, "--rounds", 12, "--steps", 1)
+    plan = ("--budgets", "energy", "--trainings", *afford, "--rounds", 12, "--steps", 1)
+    if schedule:
+        plan += ("--schedule", schedule)
     said = ccfed("run", *plan, "--out", tmp_path / "run")
     assert said.code == 0, said.err
     assert ("--schedule round-robin does" in said.err) == (schedule == "ad-hoc")
     trained = np.load(tmp_path / "run" / "participation.npz")["trained"].sum(0)
-    assert (trained.tolist() == [min(12, each) for each in afford]) == (schedule == "round-robin")
+    assert (trained.tolist() == [min(12, each) for each in afford]) == (schedule != "ad-hoc")
 
 
 def test_a_comparison_says_that_it_takes_lists(ccfed: Ccfed, tmp_path: Path) -> None:

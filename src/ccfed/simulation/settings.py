@@ -90,7 +90,7 @@ class Settings:
     """With --budgets energy and --joules: what one round of training costs each device (or one number for all)."""
     schedule: str | None = None
     """Who trains when: always, round-robin, ad-hoc, quota, synchronised or live; fedavg, fednova and dropout keep
-    their own (default: as the method does, mostly ad-hoc)."""
+    their own (default: as the method does, mostly ad-hoc; with --budgets energy round-robin)."""
     keep: str | None = None
     """Where pasts are kept: client (Algorithm 1), server (2) or mixed (3) (default: client; mifa: server)."""
     participation: float = 1.0
@@ -187,9 +187,12 @@ class Settings:
         method = METHODS[name]() if name == "fedavg" else METHODS[name](p, **choices)
         if self.keep is not None:
             method = method.but(keep=self.keep)
-        if self.schedule is not None and method.schedule.name in ("ad-hoc", "synchronised"):
+        # An energy plan is kept device by device, which draws do on average only.
+        planned = "round-robin" if self.budgets == "energy" and method.schedule.name == "ad-hoc" else None
+        schedule = self.schedule or planned
+        if schedule is not None and method.schedule.name in ("ad-hoc", "synchronised"):
             # The other methods are defined by their schedule: FedAvg trains always, dropout by quota.
-            method = method.but(schedule=SCHEDULES[self.schedule]())
+            method = method.but(schedule=SCHEDULES[schedule]())
         return method
 
     def make_budgets(self) -> Any:
