@@ -7,7 +7,6 @@ The works are those of `ccfed bench` (default: mlp-20 cnn-8), with half the loca
 else.
 """
 
-import copy
 import statistics
 import sys
 import time
@@ -51,10 +50,7 @@ class PieceForACore:
     def __init__(self, task: Task) -> None:
         self.task, self.cores = task, torch.get_num_threads()
         torch.set_num_threads(1)
-        self.engines = [
-            Together(replace(task, network=replace(task.network, module=copy.deepcopy(task.network.module))))
-            for _ in range(self.cores)
-        ]
+        self.engines = [Together(task) for _ in range(self.cores)]
         torch.set_num_threads(self.cores)
         self.evaluate = self.engines[0].evaluate
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ccfed.cli.failures import Failure, bad_input, disk_trouble
 from ccfed.cli.options import read_options
 from ccfed.cli.terminal import show, tell
-from ccfed.simulation.settings import DEVICES, known
+from ccfed.simulation.settings import known, known_device
 from ccfed.training.choose import ENGINES
 from ccfed.training.engine import Precision
 
@@ -93,7 +93,7 @@ def _check(options: BenchOptions, works: Sequence[str]) -> None:
         known("--works", name, works)
     for name in options.engines:
         known("--engines", name, ENGINES)
-    known("--device", options.device.partition(":")[0], DEVICES)
+    known_device(options.device)
     for option in ("rounds", "passes", "steps"):
         value = getattr(options, option)
         if value is not None and value < 1:

@@ -16,7 +16,7 @@ import tyro
 from ccfed.cli.failures import Failure, bad_input, disk_trouble
 from ccfed.cli.options import read_options
 from ccfed.cli.terminal import tell
-from ccfed.simulation.settings import DEVICES, known
+from ccfed.simulation.settings import known, known_device
 from ccfed.training.choose import ENGINES
 from ccfed.training.engine import Precision
 
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _check(options: ReproduceOptions) -> None:
-    known("--device", options.device.partition(":")[0], DEVICES)
+    known_device(options.device)
     known("--engine", options.engine, ("auto", *ENGINES))
     if not options.names and not options.list:
         raise ValueError("NAME is missing: give one or several of those that --list shows, or all-but-resnet")

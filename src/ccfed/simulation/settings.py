@@ -132,7 +132,7 @@ class Settings:
         """Raises ValueError with one sentence about the first option that cannot be; returns itself."""
         known("--method", self.method, METHODS)
         known("--budgets", self.budgets, BUDGETS)
-        known("--device", self.device.partition(":")[0], DEVICES)
+        known_device(self.device)
         known("--engine", self.engine, ENGINES)
         known("--server-optimizer", self.server_optimizer, SERVERS)
         if self.schedule is not None:
@@ -268,6 +268,11 @@ def known(name: str, value: str, allowed: Any) -> None:
         near = difflib.get_close_matches(value, allowed, 1)
         hint = f"did you mean {near[0]!r}? It" if near else "it"
         raise ValueError(f"{name} is {value!r}; {hint} must be one of {', '.join(allowed)}")
+
+
+def known_device(device: str) -> None:
+    """Raises ValueError, with the nearest name, unless `device` names one; a number may stand behind it (cuda:1)."""
+    known("--device", device.partition(":")[0], DEVICES)
 
 
 def sizes_of(text: str) -> tuple[float, float] | None:

@@ -57,12 +57,12 @@ class CapturedModule(AnyModule):
     name = "vmap over the module, as CUDA graphs"
 
     def __init__(self, task: Task, precision: Precision, stacked: bool = True) -> None:
-        module = copy.deepcopy(task.network.module)
+        module = task.network.module
         self.convolves = any(type(part) is nn.Conv2d for part in module.modules())
         stacked = stacked and self.convolves and task.dtype == torch.float32 and kernels.available(task.device)
         if stacked:
             # The caller's module keeps its own convolutions.
-            module = kernels.stack_convolutions(module, "ieee" if precision == "float32" else "tf32")
+            module = kernels.stack_convolutions(copy.deepcopy(module), "ieee" if precision == "float32" else "tf32")
         super().__init__(replace(task, network=replace(task.network, module=module)))
         self.precision, self.stacked = precision, stacked
         self.room: Room | None = None

@@ -1,8 +1,8 @@
 """The fast engine: all jobs of all federations advance in one batched step."""
 
-import copy
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext
 from itertools import repeat
 
 import torch
@@ -54,7 +54,7 @@ class Together:
             each = values_per_sample(task).all * task.batch_size * task.dtype.itemsize
             piece = max(1, min(JOBS_AT_ONCE, CACHE_BYTES // each))
             if piece < FEW and stepper is None:
-                self.beside += [make_stepper(_own_copy(task), precision) for _ in range(cores - 1)]
+                self.beside += [_beside(self.stepper, task) for _ in range(cores - 1)]
                 self.piece = piece
             else:
                 self.piece = cores * piece
@@ -75,23 +75,22 @@ class Together:
             self._train_pieces(self.stepper, jobs, list(order.split(-(-len(order) // pieces))), done)
             return done
         even = len(order) - len(order) % (threads * piece)
-        rest = order[even:]
-        parts = min(threads, len(rest))
-        for dealt in ([*order[:even].split(piece)] if even else [], [rest[i::parts] for i in range(parts)]):
-            if dealt:
-                self._train_beside(jobs, dealt, done)
+        if even:
+            self._train_beside(jobs, list(order[:even].split(piece)), done)
+        if parts := min(threads, len(order) - even):
+            self._train_beside(jobs, [order[even + i :: parts] for i in range(parts)], done)
         return done
 
     def _train_beside(self, jobs: Jobs, pieces: list[Tensor], done: Trained) -> None:
         """Deals the pieces out to threads, and the cores to the threads."""
         cores = len(self.beside)
         threads = min(cores, len(pieces))
-        shares = [pieces[i::threads] for i in range(threads)]
-        try:
-            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(cores // threads,)) as pool:
-                list(pool.map(self._train_pieces, self.beside, repeat(jobs), shares, repeat(done)))
-        finally:
-            torch.set_num_threads(cores)
+        shares, each = [pieces[i::threads] for i in range(threads)], cores // threads
+        with (
+            _cores(each),
+            ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(each,)) as pool,
+        ):
+            list(pool.map(self._train_pieces, self.beside, repeat(jobs), shares, repeat(done)))
 
     def _piece_for(self, jobs: Jobs) -> int:
         """How many jobs are stepped at once: on a GPU as many as its free memory seems to hold."""
@@ -132,14 +131,9 @@ class Together:
         dealt = batches.plan(
             task.members, jobs.offset, jobs.size, jobs.key, jobs.first, int(jobs.steps.max()), task.batch_size
         )
-        cores = torch.get_num_threads()
-        if self.on_cpu and len(self.beside) == 1:
-            torch.set_num_threads(min(cores, len(jobs)))
-        try:
-            with multiplying(task.device, self.precision):
-                loss = stepper.advance(params, jobs, dealt)
-        finally:
-            torch.set_num_threads(cores)
+        shared = self.on_cpu and len(self.beside) == 1
+        with multiplying(task.device, self.precision), _cores(len(jobs)) if shared else nullcontext():
+            loss = stepper.advance(params, jobs, dealt)
         params -= jobs.models[jobs.model_of.to(task.device)]
         return params, loss / jobs.steps.clamp(min=1).to(loss.device)
 
@@ -178,6 +172,18 @@ def _fits(task: Task, layers: list[Layer]) -> bool:
     return x.dim() == 3
 
 
-def _own_copy(task: Task) -> Task:
-    """The task with a module of its own: functional calls on one module from two threads would meet."""
-    return replace(task, network=replace(task.network, module=copy.deepcopy(task.network.module)))
+def _beside(stepper: Stepper, task: Task) -> Stepper:
+    """What steps other jobs like `stepper` from another thread at the same time: one with a module of its own, as
+    functional calls on one module would meet; a chain calls none."""
+    return AnyModule(task) if isinstance(stepper, AnyModule) else stepper
+
+
+@contextmanager
+def _cores(most: int) -> Iterator[None]:
+    """Inside this context no more than so many cores share a product."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, most))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -49,7 +49,7 @@ def agrees(task: Task, stepper: Stepper, precision: Precision = "float32") -> bo
 
 def scores_agree(task: Task, stepper: AnyModule) -> bool:
     """Whether `stepper` gives a batch the module's own scores under two models: for kernels that only test."""
-    models = torch.stack([_somewhere(task), 1.1 * _somewhere(task)])
+    models = _two_models(task)
     x = task.inputs.prepare(task.train_x[: task.batch_size], task.dtype)
     views = task.network.views
     stepper.module.eval()
@@ -68,7 +68,7 @@ def scores_agree(task: Task, stepper: AnyModule) -> bool:
 def why_not_beside(task: Task, stepper: AnyModule) -> str:
     """What goes wrong where `stepper` trains and tests two models side by side, in a few words; empty if nothing does:
     vmap knows no way for some operations, such as LSTM's, nor for what Python decides by the numbers it sees."""
-    views = task.network.views(torch.stack([_somewhere(task), 1.1 * _somewhere(task)]))
+    views = task.network.views(_two_models(task))
     x = task.inputs.prepare(task.train_x[: task.batch_size], task.dtype)
     y = task.train_y[: task.batch_size]
     batch = x.expand(2, *x.shape), y.expand(2, -1), torch.ones(2, len(y), dtype=task.dtype, device=task.device)
@@ -85,6 +85,12 @@ def why_not_beside(task: Task, stepper: AnyModule) -> str:
     except Exception as error:  # whatever a module or vmap may raise
         return reason(error).partition(". ")[0]
     return ""
+
+
+def _two_models(task: Task) -> Tensor:
+    """Two models that are not the same [2, parameters]."""
+    model = _somewhere(task)
+    return torch.stack([model, 1.1 * model])
 
 
 def _somewhere(task: Task) -> Tensor:
